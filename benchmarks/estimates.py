@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cbm_cli.api import run
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution.evaluating import evaluate_trials
 from cbm_cli.kernels.states import log_partition
@@ -23,7 +24,6 @@ from cbm_cli.machines.given import draw_given
 from cbm_cli.machines.likelihood import Answer, Method, evaluate, parts_of
 from cbm_cli.machines.samples import parse_sampler
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.notebook import run
 from cbm_cli.reference import free_energy, states
 from cbm_cli.reference import log_partition as reference_log_partition
 from cbm_cli.results import Results

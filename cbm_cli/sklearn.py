@@ -8,25 +8,29 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
+from cbm_cli.machine import TrainedMachine, as_bytes
 from cbm_cli.machines.files import Layered
 from cbm_cli.machines.threads import one_thread, using_cores
-from cbm_cli.notebook import TrainedMachine, as_bytes
 from cbm_cli.reference import hidden_mean, visible_mean
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.start import machine_at
+
+try:
+    from joblib import effective_n_jobs
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(f"CenteredRBM needs scikit-learn ({error}): pip install scikit-learn") from None
 
 SCORES = "log-likelihood", "pseudo-likelihood", "stochastic-pseudo-likelihood"
 EXACT_BITS = 20  # log Z is exact up to this size of the smaller side, which takes about a second

@@ -4,6 +4,8 @@ A page holds a marker, and behind it its generated part. `python docs/hooks.py` 
 in a clone, too (a test holds them); MkDocs calls `on_page_markdown` for the others.
 """
 
+import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +13,17 @@ from typing import Any
 
 import click
 
+from cbm_cli import api, machine, sklearn
 from cbm_cli.cli import main
 from cbm_cli.grid.schema import json_schema
 
-WRITTEN = [Path(__file__).parent / name for name in ("reference/commands.md", "reference/grid.md")]
+PAGES = ("commands", "grid", "python-functions")
+WRITTEN = [Path(__file__).parent / f"reference/{name}.md" for name in PAGES]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Return the page with what is made behind its marker."""
-    for make in (commands, grid_fields):
+    for make in (commands, grid_fields, python_functions):
         marker = f"<!-- {make.__name__.replace('_', ' ')} -->"
         if marker in markdown:
             return "\n".join([markdown.partition(marker)[0] + marker, "", *make(), ""])
@@ -78,6 +82,24 @@ def field_table(fields: dict[str, Any], definitions: dict[str, Any], of: str) ->
             f"`{str(default).lower() if isinstance(default, bool) else default}`" if default != "" else ""
         )
         yield f"| `{name}` | {cell(field.get('description', ''))} | {shown} | {default} |"
+
+
+def python_functions() -> Iterator[str]:
+    """Write each function of the Python interface, and each class with its public methods."""
+    for one in (api.run, api.open_results, machine.load, api.data):
+        yield from described(f"cbm.{one.__name__}", one, "##")
+    for its in (api.ResultFrames, machine.TrainedMachine, sklearn.CenteredRBM):
+        yield f"\n## {its.__name__}\n\n```text\n{inspect.getdoc(its)}\n```\n"
+        for name, one in vars(its).items():
+            if inspect.isfunction(one) and not name.startswith("_"):
+                yield from described(name, one, "###")
+
+
+def described(name: str, function: Any, level: str) -> Iterator[str]:
+    """Write the head of a function and what it says of itself."""
+    head = re.sub(r"(: |-> )'([^']*)'", r"\1\2", f"{name}{inspect.signature(function)}")
+    yield f"\n{level} {name}\n\n```python\n{head}\n```\n"
+    yield f"```text\n{inspect.getdoc(function)}\n```\n"
 
 
 def cell(text: str) -> str:

@@ -129,7 +129,7 @@ def test_pages_can_be_followed_to_the_letter(pages, here):
         elif language == "sh" and not unrun:
             for line in body.splitlines():
                 follow(line)
-    assert shapes == (9 if pages == ["python.md"] else 0)
+    assert shapes == (10 if pages == ["python.md"] else 0)
 
 
 def test_the_course_says_what_its_table_shows_and_a_run_finds(here):

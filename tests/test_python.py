@@ -12,7 +12,7 @@ import yaml
 from scipy.sparse import csr_array
 
 import cbm_cli as api
-from cbm_cli import notebook
+from cbm_cli import api as interface
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError
@@ -39,7 +39,7 @@ def test_the_import_is_light():
     code = "import sys, cbm_cli; print({'numpy', 'numba', 'pandas'} & {*sys.modules})"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
-    assert {"load", "open_results", "run", "data", "from_sklearn"} <= {*dir(api)}
+    assert {"load", "open_results", "run", "data"} <= {*dir(api)}
     with pytest.raises(AttributeError, match="nothing"):
         api.nothing  # noqa: B018
 
@@ -53,9 +53,12 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
     np.testing.assert_allclose(found.free_energy(X), -exact - log_z, atol=1e-5)
     found.save("copy.npz")
+    assert (found.path, api.load("copy.npz").path) == ("m.npz", "copy.npz")
     for one in (found, api.load("copy.npz")):
         np.testing.assert_allclose(one.log_likelihood(X), exact, atol=1e-5)
-        for kept, given in zip(one.parameters.offsets, its[2], strict=True):
+        assert (one.kind, one.sizes, one.names) == ("rbm" if len(layers) == 2 else "dbm", layers, ())
+        assert all(its is one.parameters.weights[n] for n, its in enumerate(one.weights))
+        for kept, given in zip(one.offsets, its[2], strict=True):
             np.testing.assert_array_equal(kept, given)
 
 
@@ -118,8 +121,6 @@ def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
     assert found.evaluate(X)["cost"]["mean"] == pytest.approx(loss.mean(), rel=1e-5)
     for ask in (found.log_partition, lambda: found.free_energy(X), lambda: found.sample(1)):
         assert refusal(ask).kinds == ("unsuited",)
-    with pytest.raises(ValueError, match="auto-encoder of 4-3-2"):
-        found.to_sklearn()
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, 
     found, (saved, _) = api.open_results(trained / "out"), machine()
     saved.save("b.npz")
     rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
-    monkeypatch.setattr(notebook, "best_machines", lambda store, metric: rivals)
+    monkeypatch.setattr(interface, "best_machines", lambda store, metric: rivals)
     assert found.best(data="b").sizes == RBM
     assert refusal(found.best).kinds == ("missing",)
     assert holds(refusal(found.best), "bars|a, b")

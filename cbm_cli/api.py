@@ -1,4 +1,4 @@
-"""The Python interface, ``import cbm_cli as cbm``: machines, results, runs and data sets.
+"""The Python interface, ``import cbm_cli as cbm``: data sets, results and runs; `machine` has machines.
 
 Everything here calls what the commands call, and returns arrays and data frames.
 """
@@ -10,36 +10,20 @@ import io
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.machines import representations
-from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
-from cbm_cli.machines.given import draw_given
-from cbm_cli.machines.likelihood import (
-    Answer,
-    Method,
-    bounds_of,
-    doubt_of,
-    evaluate,
-    exact_scores,
-    parts_of,
-)
-from cbm_cli.machines.limits import check_likelihood, check_whole
-from cbm_cli.machines.pseudo import pseudo_log_likelihoods
-from cbm_cli.machines.samples import CHAINS, draw, parse_sampler
-from cbm_cli.machines.threads import one_thread
-from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
+from cbm_cli.machine import TrainedMachine, load
+from cbm_cli.machines.limits import check_whole
 from cbm_cli.results import Results
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
@@ -53,276 +37,6 @@ if TYPE_CHECKING:
     from cbm_cli.execution.run import Ending
     from cbm_cli.grid.settings import Experiment
     from cbm_cli.report.panels import Picture
-
-_BLOCK = 10_000  # rows that are widened to float64 at a time
-_NO_LIKELIHOOD = (
-    "an auto encoder has no likelihood, energy or samples; use transform, reconstruct or evaluate"
-)
-
-
-# Machines
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedMachine:
-    """A restricted or deep Boltzmann machine, or an auto encoder, of n_0 visible units.
-
-    Rows ``X`` are arrays (n, n_0) of values from 0 to 1; ValueError for other shapes, types and values.
-    Energies are those of the plain machine, with the offsets taken into the biases.
-    """
-
-    parameters: Layered  # weights, plain biases and offsets of each layer, float64
-
-    @property
-    def kind(self) -> str:
-        """``rbm``, ``dbm`` or ``auto-encoder``."""
-        return self.parameters.kind
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Units of the layers, the visible one first."""
-        return self.parameters.sizes
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the visible units, the columns of the data; empty where these have none."""
-        return self.parameters.names
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} of {'-'.join(map(str, self.sizes))} units>"
-
-    def log_likelihood(
-        self, X: ArrayLike, method: str = "exact", *, log_z: float | None = None, **how: Any
-    ) -> NDArray[np.float64]:
-        """Return log p(x) of each row in nats, (n,).
-
-        Parameters
-        ----------
-        method : {"exact", "ais"}
-            ``exact`` sums over all states. ``ais`` estimates log Z, starting at the means of ``X``; for deep
-            machines it gives mean-field lower bounds.
-        log_z : float, optional
-            A known result of `log_partition`, instead of a new one.
-        **how
-            ``temperatures``, ``runs`` and ``seed`` of estimates.
-        """
-        x = self._rows(X)
-        _check_gives_log_z(method)
-        if log_z is None:
-            log_z = self.log_partition(method, data=x, **how)
-        if self.kind == "dbm" and method == "ais":
-            return bounds_of(flatten(self.parameters), x, 1.0, Method(**how))[0] - log_z
-        found = -self.free_energy(x) - log_z
-        return np.minimum(found, 0) if method == "exact" else found  # rounding makes no p(x) exceed 1
-
-    def log_partition(
-        self,
-        method: str = "exact",
-        *,
-        data: ArrayLike | None = None,
-        temperatures: int | None = None,
-        runs: int = 100,
-        seed: int = 1,
-    ) -> float:
-        """Return log Z of the plain energy, summed over all states (``exact``) or estimated.
-
-        ``ais`` starts at the means of the rows ``data``, or at the uniform distribution. A warning
-        is issued if the estimate is doubtful, as where known states, the rows among them, prove a larger one;
-        `evaluate` returns its standard error and the proved lower bound.
-        """
-        self._needs_likelihood()
-        _check_gives_log_z(method)
-        how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
-        rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
-        parts = parts_of(as_bytes(rows), how)
-        if method == "exact" or data is None:
-            parts = parts._replace(rows={})
-        machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
-        with one_thread():
-            found, _ = evaluate(machine, parts, how, repr(self))
-        _warn_of_doubt(found)
-        return found["log_z"]
-
-    def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
-        """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
-
-        ``method`` is ``exact`` (default), ``ais`` or ``pseudo``; ``how`` may have ``temperatures``,
-        ``runs``, ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of
-        1/255, as in training.
-        """
-        chosen, data = Method(method, **how), as_bytes(self._rows(X))
-        with one_thread():
-            common, by_part = evaluate(self.parameters, parts_of(data, chosen), chosen, repr(self))
-        _warn_of_doubt(common)
-        return common | by_part["train"]
-
-    def free_energy(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return F(x) = -log sum_h exp(-E(x, h)) of each row in nats, (n,), so that log p(x) = -F(x) - log Z.
-
-        For deep machines the sum is over all hidden states; CbmError if there are too many.
-        """
-        self._needs_likelihood()
-        x = self._rows(X)
-        if self.kind == "dbm":
-            check_likelihood(self.sizes, len(x), repr(self), 'use log_likelihood(X, "ais"), a bound')
-            return -exact_scores(flatten(self.parameters), x)
-        (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        return _by_blocks(lambda rows: free_energy(rows, W, b, c), x)
-
-    def pseudo_likelihood(
-        self, X: ArrayLike, seed: int | np.random.RandomState | None = None
-    ) -> NDArray[np.float64]:
-        """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats, (n,).
-
-        It needs no log Z, and is no estimate of log p(x). With a ``seed`` one random unit of each row stands
-        for all, as in scikit-learn's ``BernoulliRBM.score_samples`` with this ``random_state``.
-        """
-        if self.kind != "rbm":
-            raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only", "unsuited")
-        (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        return pseudo_log_likelihoods(W, b, c, self._rows(X), seed=seed)
-
-    def transform(self, X: ArrayLike, layer: int | None = None) -> NDArray[np.float32]:
-        """Return the mean activity of the units of a hidden layer given each row, (n, n_l).
-
-        ``layer`` counts from 1; default: the last one. Deep Boltzmann machines use mean field.
-        """
-        return representations.represent(self.parameters, self._rows(X))[0][self._layer(layer) - 1]
-
-    def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the visible means given the mean hidden activities of each row, (n, n_0)."""
-        machine = self.parameters
-        if self.kind != "auto-encoder":
-            return visible_mean(self.transform(X, 1), machine.weights[0], machine.biases[0])
-        y: NDArray[Any] = self.transform(X)
-        decode = ACTIVATIONS[machine.decoder][0]
-        biases = machine.biases[0], *machine.decoder_biases
-        for W, d in zip(reversed(machine.weights), reversed(biases), strict=True):
-            y = decode(y @ W.T + d)
-        return y
-
-    def sample(
-        self,
-        n: int | None = None,
-        seed: int = 1,
-        *,
-        given: ArrayLike | None = None,
-        sampler: str = "PT_10",
-        steps: int = 1000,
-        chains: int = CHAINS,
-        start: ArrayLike | None = None,
-        means: bool = False,
-    ) -> NDArray:
-        """Return n samples of the visible units, (n, n_0) uint8, or their ``means`` p(x = 1 | h), float32.
-
-        ``chains`` run side by side, each with ``steps`` sweeps before each of its samples, from random states
-        or from the rows ``start``. Rows ``given`` (R, n_0) of zeros, ones and NaN are completed: what is NaN
-        is sampled given the rest, in sample i of row i % R, by ``chains`` of each row; n is R by default, and
-        100 without them. The bytes are those of ``cbm sample`` with the same options.
-        """
-        self._needs_likelihood()
-        check_whole("sample", 1, n=n, chains=chains, steps=steps)
-        check_whole("sample", 0, seed=seed)
-        rows = None if start is None else as_bytes(self._rows(start))
-        begin = None if rows is None else (rows.train, 1 / rows.levels)
-        how: dict[str, Any] = {"chains": chains, "steps": steps, "seed": seed, "start": begin}
-        machine, parsed = flatten(self.parameters), parse_sampler(sampler)
-        if given is None:
-            found = draw(machine, parsed, n or 100, **how)
-        else:
-            found = draw_given(machine, parsed, n, np.asarray(given, np.float64), "given", **how)
-        return found.means if means else found.samples
-
-    def filters(self, layer: int = 1) -> NDArray[np.float32]:
-        """Return the filters of a hidden layer's units, projected to the visible units, (n_l, n_0)."""
-        return representations.filters(self.parameters)[self._layer(layer) - 1]
-
-    def save(self, path: str | PathLike) -> None:
-        """Write a machine file (docs/machines.md), which `load` and the commands read."""
-        representations.write_arrays(Path(path), machine_arrays(self.parameters))
-
-    def to_sklearn(self) -> Any:
-        """Return an RBM as a fitted `sklearn.neural_network.BernoulliRBM`, without its offsets."""
-        if self.kind != "rbm":
-            raise ValueError(f"scikit-learn has RBMs only; this is a {self!r}")
-        from sklearn.neural_network import BernoulliRBM
-
-        (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        estimator = BernoulliRBM(n_components=len(c))
-        estimator.components_ = np.ascontiguousarray(W.T)
-        estimator.intercept_visible_, estimator.intercept_hidden_ = b.copy(), c.copy()
-        estimator.h_samples_ = np.zeros((estimator.batch_size, len(c)))
-        estimator.n_features_in_ = len(b)
-        return estimator
-
-    def _rows(self, X: ArrayLike) -> NDArray:
-        """Return X as an array of numbers if it is a (n, n_0) array of values in [0, 1].
-
-        Columns of a data frame are put into the order of the names of the visible units.
-        """
-        n = self.sizes[0]
-        if hasattr(X, "columns"):
-            from cbm_cli.datasets.columns import Columns
-            from cbm_cli.datasets.files import in_order, rows_of
-
-            X = in_order(rows_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
-        x = np.asarray(X)
-        if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
-            found = f"X is an array of {x.dtype} of shape {x.shape}"
-            raise ValueError(
-                f"{found}; the machine has {n} visible units: expected numbers of shape (n, {n})"
-            )
-        if not len(x) or not (x.min() >= 0 and x.max() <= 1):
-            found = f"from {x.min()} to {x.max()}" if len(x) else "in no row"
-            raise ValueError(f"X has values {found}; expected one row or more, with values from 0 to 1")
-        return x.astype(np.uint8) if x.dtype == bool else x
-
-    def _layer(self, layer: int | None) -> int:
-        last = len(self.sizes) - 1
-        if layer is not None and not 1 <= layer <= last:
-            raise ValueError(f"there is no hidden layer {layer}; the machine has layers 1 to {last}")
-        return layer or last
-
-    def _needs_likelihood(self) -> None:
-        if self.kind == "auto-encoder":
-            raise CbmError(_NO_LIKELIHOOD, "unsuited")
-
-
-def _check_gives_log_z(method: str) -> None:
-    """Raise CbmError for a method that gives no log Z."""
-    if method not in (known := ("exact", "ais")):
-        raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}", "unknown")
-
-
-def _by_blocks(function: Callable[[NDArray], NDArray], x: NDArray) -> NDArray[np.float64]:
-    starts = range(0, len(x), _BLOCK)
-    return np.concatenate([function(x[start : start + _BLOCK].astype(np.float64)) for start in starts])
-
-
-def as_bytes(x: NDArray) -> Dataset:
-    """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as multiples of 1/255."""
-    levels = 1 if ((x == 0) | (x == 1)).all() else 255
-    return Dataset("rows", np.ascontiguousarray(np.rint(x * float(levels)), np.uint8), levels=levels)
-
-
-def _warn_of_doubt(answer: Answer) -> None:
-    if doubt := doubt_of(answer):
-        warnings.warn(f"{doubt}; use more temperatures", stacklevel=3)
-
-
-def load(path: str | PathLike) -> TrainedMachine:
-    """Read a machine file of any kind, or RUN:TRIAL of results; CbmError if it is missing or damaged."""
-    return TrainedMachine(read_machine(Path(path)))
-
-
-def from_sklearn(estimator: Any) -> TrainedMachine:
-    """Return a fitted `BernoulliRBM` or `CenteredRBM` as a machine, without offsets."""
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(estimator)
-    arrays = estimator.components_.T, estimator.intercept_visible_, estimator.intercept_hidden_
-    W, b, c = (np.array(array, np.float64) for array in arrays)
-    return TrainedMachine(Layered("rbm", (W,), (b, c), (np.zeros_like(b), np.zeros_like(c))))
 
 
 # Data sets
