@@ -38,7 +38,7 @@ class Display(RunProgress):
 
     def message(self, text: str) -> None:
         """Print a message above the progress."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(harmless(text), markup=False, highlight=False, soft_wrap=True)
 
     def changed(self) -> None:
         """Print a line, now and then."""

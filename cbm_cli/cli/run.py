@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import (
-    Whole,
-    check_folder,
-    command,
-    note,
-    note_activation,
-    say,
-)
+from cbm_cli.cli.common import Whole, check_folder, command, note, note_activation, say
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -28,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cbm_cli.execution.jobs import Agenda
-    from cbm_cli.execution.run import Ending
-    from cbm_cli.grid.read import Grid
     from cbm_cli.grid.settings import Experiment
 
 
@@ -64,11 +55,22 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
     --dry-run: read a grid of others first, or give --no-code.
     """
     check_folder("-o", output)
-    read = _read(grid, experiments, options["trials"], _parse_changes(options["changes"]))
+    from cbm_cli.grid.read import read_grid
+
+    trials, changes = options["trials"], _parse_changes(options["changes"])
+    if trials is not None and "trials" in changes:
+        raise CbmError("--trials and --set trials: give one of them", "conflict")
+    read = read_grid(grid, changes, trials, experiments)
     from cbm_cli.execution.jobs import make_agenda
     from cbm_cli.results.lock import locked
 
-    selected, missing = _select(read, experiments, options)
+    selected, missing = read.select(experiments), dict[str, list[str]]()
+    if options["no_code"]:
+        from cbm_cli.trial.own_recorders import refuse_code
+
+        refuse_code(selected)
+    if options["available"]:
+        selected, missing = _leave_out(selected, grid.parent)
     jobs = options["jobs"]
     workers, scheduler = cores() if jobs is None else jobs, _scheduler(options)
     with nullcontext() if dry_run else locked(output, command(*sys.argv[1:])):
@@ -83,36 +85,20 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
         raise SystemExit(IncompleteError.exit_code)
 
 
-def _read(grid: Path, experiments: tuple[str, ...], trials: int | None, changes: Mapping[str, str]) -> Grid:
-    """Read the grid, with other values of fields."""
-    from cbm_cli.grid.read import read_grid
-
-    if trials is not None and "trials" in changes:
-        raise CbmError("--trials and --set trials: give one of them", "conflict")
-    return read_grid(grid, changes, trials, experiments)
-
-
-def _select(
-    grid: Grid, names: tuple[str, ...], options: Mapping[str, Any]
-) -> tuple[list[Experiment], Mapping[str, list[str]]]:
-    """Return the experiments to run, and titles of data sets that --available leaves out, by experiment."""
+def _leave_out(
+    experiments: Sequence[Experiment], folder: Path
+) -> tuple[list[Experiment], dict[str, list[str]]]:
+    """Leave out cells whose data are missing, say which, and return their titles by experiment."""
     from cbm_cli.execution.jobs import only_available
 
-    selected, missing = grid.select(names), dict[str, list[str]]()
-    if options["no_code"]:
-        from cbm_cli.trial.own_recorders import refuse_code
-
-        refuse_code(selected)
-    if options["available"]:
-        selected, missing = only_available(selected, grid.path.parent)
-        _say_missing(missing)
-        if not selected:
-            raise IncompleteError("no data set of these experiments is here; nothing was run")
+    selected, missing = only_available(experiments, folder)
+    for name, titles in missing.items():
+        note(f"{name}: left out, the data are missing: {', '.join(titles)}")
+    if missing:
+        note(f"`{command('data', 'list', 'NAME')}` says where to get a data set and where to put it.")
+    if not selected:
+        raise IncompleteError("no data set of these experiments is here; nothing was run")
     return selected, missing
-
-
-def _is_debugging() -> bool:
-    return os.environ.get("CBM_DEBUG", "0") not in ("", "0")
 
 
 @contextmanager
@@ -121,7 +107,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _is_debugging():
+        if os.environ.get("CBM_DEBUG", "0") not in ("", "0"):
             traceback.print_exc()
         if isinstance(error, CbmError | OSError | click.ClickException | click.exceptions.Exit):
             raise
@@ -140,13 +126,6 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
             raise CbmError(f"--set {field}: is given twice; {remedy}", "conflict")
         found[field] = value
     return found
-
-
-def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
-    for name, titles in missing.items():
-        note(f"{name}: left out, the data are missing: {', '.join(titles)}")
-    if missing:
-        note(f"`{command('data', 'list', 'NAME')}` says where to get a data set and where to put it.")
 
 
 def _say_what_is_read(agenda: Agenda) -> None:
@@ -193,25 +172,6 @@ def _describe(agenda: Agenda, workers: int) -> None:
 
 
 def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool) -> None:
-    ending = _run(agenda, workers, scheduler, fail_fast)
-    _print_tables(agenda)
-    if ending.failed:
-        failed = count(len(ending.failed), "trial")
-        note(f"{failed} failed; the same command tries again. Details: {_details(ending)}")
-    for name, trials in ending.flawed.items():
-        note(f"{name} failed in {count(trials, 'trial')}, kept without its columns")
-    _say_what_next(agenda, output)
-    if ending.failed:
-        raise SystemExit(1)
-
-
-def _details(ending: Ending) -> str:
-    """The command that shows the traceback of a failed trial."""
-    job, _ = ending.failed[0]
-    return command("ls", job.stores[0].folder.parent, job.run_id)
-
-
-def _run(agenda: Agenda, workers: int, scheduler: str | None, fail_fast: bool) -> Ending:
     from cbm_cli.cli.progress import Display
     from cbm_cli.execution.compiling import compile_kernels
     from cbm_cli.execution.run import run_agenda
@@ -224,15 +184,24 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None, fail_fast: bool) -
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
         compile_kernels(agenda, note)
-    display = Display(agenda)
     try:
-        with display:
-            return run_agenda(agenda, display, workers=workers, scheduler=scheduler, fail_fast=fail_fast)
+        with Display(agenda) as display:
+            ending = run_agenda(agenda, display, workers=workers, scheduler=scheduler, fail_fast=fail_fast)
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
         note(f"  {command(*sys.argv[1:])}\n")
         raise
+    _print_tables(agenda)
+    for name, trials in ending.flawed.items():
+        note(f"{name} failed in {count(trials, 'trial')}, kept without its columns")
+    if ending.failed:
+        (job, _), failed = ending.failed[0], count(len(ending.failed), "trial")
+        details = command("ls", job.stores[0].folder.parent, job.run_id)
+        note(f"{failed} failed; the same command tries again. Details: {details}")
+    _say_what_next(agenda, output)
+    if ending.failed:
+        raise SystemExit(1)
 
 
 def _scheduler(options: Mapping[str, Any]) -> str | None:
