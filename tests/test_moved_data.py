@@ -31,7 +31,7 @@ def test_results_find_their_data_in_a_folder_that_is_named(moved):
     assert {json.loads(line)["verdict"] for line in verdicts} == {"same bytes"}
     assert len(cbm("evaluate", "out", "--data", "there", "--json").stdout.splitlines()) == 2
     refused = cbm("plot", "out", "activity", "-o", "a.png", code=2)
-    assert (problems_of(refused)[0][2], "--data" in refused.stderr) == ("missing", True)
+    assert "--data" in refused.stderr
     cbm("plot", "out", "activity", "--data", "there", "-o", "a.png")
 
 
@@ -41,7 +41,7 @@ def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
         assert problems_of(found) == [("--data nowhere", "", "missing")]
     np.save("there/rows.npy", 1 - np.load("there/rows.npy"))
     for words in (("evaluate", "out"), ("plot", "out", "activity", "-o", "x.png")):
-        assert problems_of(cbm(*words, "--data", "there", code=2))[0][2] == "changed"
+        assert "rows.npy" in cbm(*words, "--data", "there", code=2).stderr
     verify = "verify", "out", "--sample", "all", "-j", 0, "--data", "there", "--json"
     verdicts = cbm(*verify, code=3).stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}
