@@ -41,7 +41,7 @@ def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
         assert problems_of(found) == [("--data nowhere", "", "missing")]
     np.save("there/rows.npy", 1 - np.load("there/rows.npy"))
     for words in (("evaluate", "out"), ("plot", "out", "activity", "-o", "x.png")):
-        assert "rows.npy" in cbm(*words, "--data", "there", code=2).stderr
+        assert "other rows" in cbm(*words, "--data", "there", code=2).stderr
     verify = "verify", "out", "--sample", "all", "-j", 0, "--data", "there", "--json"
     verdicts = cbm(*verify, code=3).stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}
