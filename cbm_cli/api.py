@@ -238,8 +238,8 @@ def run(
         Experiments and groups to run; default: the grid's default.
     data : data frame, array, sparse matrix, or mapping, optional
         Rows in place of ``data:`` in the grid, pictures also as (n, height, width); or fields of ``data:``,
-        as in ``{"path": frame, "drop": ["class"], "hold_out": 0.2}``. Files in ``data/`` of the output keep
-        what is trained on.
+        as in ``{"path": frame, "drop": ["class"], "hold_out": 0.2}``, where ``train`` is ``path``, so that
+        `data` fits. Files in ``data/`` of the output keep what is trained on.
     output, jobs, trials, progress
         As ``-o``, ``-j`` and ``--trials`` of ``cbm run``, and whether to show progress on stderr.
     changes : mapping, optional
@@ -278,8 +278,9 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
 
     if isinstance(data, str):
         return data
-    given = dict(data) if isinstance(data, Mapping) else {"path": data}
-    sources = {name: one for name in ("path", "valid", "test") if (one := given.get(name)) is not None}
+    given = data if isinstance(data, Mapping) else {"path": data}
+    given = {"path" if name == "train" else name: one for name, one in given.items() if one is not None}
+    sources = {name: given[name] for name in ("path", "valid", "test") if name in given}
     if all(isinstance(one, str | PathLike) for one in sources.values()):
         return given
     spec = make_spec(**{"name": "data"} | given | dict.fromkeys(sources, "rows"))  # says what does not fit

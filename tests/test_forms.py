@@ -256,9 +256,10 @@ class Foreign:
         ({"path": frame_of(), "hold_out": 1.5}, "hold_out"),
         ({"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})}, "data['test']|q|p1"),
         ({"path": frame_of(), "test": ROWS[:, :3]}, "data['test']|3|5"),
-        ({"train": frame_of()}, "train"),
+        ({"trian": frame_of()}, "trian"),
+        (np.ma.masked_array(ROWS, np.eye(12, 5)), "data['path']|5 gaps|row 1, column 1"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
     Path("grid.yaml").write_text(GRID)
@@ -272,13 +273,15 @@ def test_frames_from_python_are_trained_on_with_their_parts_and_names():
     turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)
     given = {"path": frame_of(label=1), "test": polars(turned), "drop": ["label"], "name": "mine"}
     short = {"trials": 1, "progress": False, "changes": {"epochs": 1, "batch": 2}}
+    parts = cbm.run("grid.yaml", data=cbm.data("shifting-bar", size=5, bar=1) | {"test": None}, **short)
+    assert {*parts.summaries()["n_train"]} == {5}
     for more in ({"hold_out": np.int64(3)}, {"hold_out": 2.0}, {"valid": arrow(frame_of(label=1))}):
         rows = cbm.run("grid.yaml", data=given | more, **short).summaries()
         assert {*rows["data"]} == {"mine"}
         assert {*rows["n_test"]} == {12}
     data = [load(path=str(path), columns="all") for path in Path("results/data").glob("*.npz")]
-    assert sorted(len(one.parts) for one in data) == [2, 3]
-    for one in data:
+    assert sorted(len(one.parts) for one in data) == [1, 2, 3]
+    for one in (one for one in data if one.names):
         assert one.names == ("p0", "p1", "p2", "p3", "p4")
         for rows in one.parts.values():
             np.testing.assert_array_equal(rows, ROWS)

@@ -15,7 +15,6 @@ from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.files import reading, unpacked
 from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find, home
 
-MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
 TRIES = 3  # downloads from one address that may break off
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
 
@@ -70,11 +69,11 @@ def fetchable() -> list[str]:
     return [name for name, source in SOURCES.items() if _forms(source)]
 
 
-def fetch(name: str, show: Callable[[str], Any] | None = None) -> tuple[Path, bool]:
+def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     """Download the files of a published data set, unless they are here and right.
 
     Return the folder of its files, and whether anything was downloaded. They go to the folder in
-    ``CBM_DATA_DIR``, or to the user's cache. ``show`` returns the progress bar of a file, as pooch takes it.
+    ``CBM_DATA_DIR``, or to the user's cache. ``say`` is told of each file what it is fetched from.
     """
     source = SOURCES[name]
     for place in source.folders:
@@ -85,7 +84,7 @@ def fetch(name: str, show: Callable[[str], Any] | None = None) -> tuple[Path, bo
         try:
             for file in form:
                 if not _is_good(file, folder):
-                    _download(file, _urls(file, source), folder, show)
+                    _download(file, folder, say)
             return folder, True
         except DataError as problem:
             problems.append(str(problem))
@@ -95,8 +94,8 @@ def fetch(name: str, show: Callable[[str], Any] | None = None) -> tuple[Path, bo
     lacking = [file for file in source.forms[0] if not _is_good(file, folder)]
     if not lacking:  # another process has fetched them in the meantime
         return folder, False
-    urls = [next(iter(_urls(file, source)), f"{file.stem}.gz") for file in lacking]
-    reason = "; ".join(problems) or f"has no published address; set {MIRROR}"
+    urls = [next(iter(file.urls), f"{file.stem}.gz") for file in lacking]
+    reason = "; ".join(problems) or "has no published address"
     raise DataError(f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}")
 
 
@@ -106,19 +105,10 @@ def _is_good(file: File, folder: Path) -> bool:
 
 def _forms(source: DataSource) -> list[tuple[File, ...]]:
     """Return the forms of a data set that can be downloaded."""
-    return [form for form in source.forms if all(_urls(file, source) for file in form)]
+    return [form for form in source.forms if all(file.urls for file in form)]
 
 
-def _urls(file: File, source: DataSource) -> tuple[str, ...]:
-    """Return where to ask for a file, best first; on the mirror alone, packed or plain, where one is set."""
-    mirror = os.environ.get(MIRROR)
-    if not mirror:
-        return file.urls
-    base = f"{mirror.rstrip('/')}/{source.folder}/{file.stem}"
-    return (base,) if file.stem.endswith((".mat", ".npz")) else (f"{base}.gz", base)
-
-
-def _download(file: File, urls: tuple[str, ...], folder: Path, show: Callable[[str], Any] | None) -> None:
+def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
     """Get a file from the first address that has it; only the right content replaces what is there."""
     import pooch
     from requests import HTTPError, RequestException
@@ -130,7 +120,7 @@ def _download(file: File, urls: tuple[str, ...], folder: Path, show: Callable[[s
 
     def get(url: str, target: str, store: object) -> None:
         try:
-            pooch.HTTPDownloader(show(file.stem) if show else False, 1 << 14, **options)(url, target, None)
+            pooch.HTTPDownloader(False, 1 << 14, **options)(url, target, None)
         except HTTPError as error:  # which trying again does not mend
             answer = error.response.status_code if error.response is not None else "an error"
             raise _Refused(f"{url} answers {answer}") from None
@@ -138,7 +128,8 @@ def _download(file: File, urls: tuple[str, ...], folder: Path, show: Callable[[s
         if not checked.good:
             raise _Refused(f"{url}: {checked.verdict}")
 
-    for url in urls:
+    for url in file.urls:
+        say(f"fetching {url}")
         base, _, name = url.rpartition("/")
         with TemporaryDirectory(suffix=".part", dir=folder) as part:
             store = pooch.create(part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1)

@@ -150,6 +150,8 @@ def rows_of(data: Any, columns: Columns = ALL) -> Table:
             raise DataError(f"{error}; pip install pyarrow, or pass a data frame of pandas") from None
     if isinstance(data, pd.DataFrame):
         return _table(data, [*map(str, data.columns)], columns)
+    if np.ma.is_masked(data):
+        data = data.astype(np.float64).filled(np.nan)
     array, image = _filled(data) if issparse(data) else np.asarray(data), None
     if array.ndim > 2 and array.size and sum(n > 1 for n in array.shape[1:]) < 3:  # without channels
         sides = [n for n in array.shape[1:] if n > 1]
