@@ -159,7 +159,7 @@ def _print_trials(trials: Sequence[dict[str, Any]]) -> None:
     """Print a line for each trial: its status, its metrics and its time; then why trials failed."""
     from cbm_cli.results import Metric
 
-    wanted = re.compile("_(final|max|min|exact|ais|raise)$|^(diverged|seconds)$")
+    wanted = re.compile("_(final|max|min|exact|ais|pseudo)$|^(diverged|seconds)$")
     names = dict.fromkeys(name for trial in trials for name in trial if wanted.search(name))
     shown = [name for name in names if any(text_of(trial.get(name)) for trial in trials)]
     rows = (
