@@ -44,4 +44,4 @@ def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
         assert "other rows" in cbm(*words, "--data", "there", code=2).stderr
     verify = "verify", "out", "--sample", "all", "-j", 0, "--data", "there", "--json"
     verdicts = cbm(*verify, code=3).stdout.splitlines()
-    assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}
+    assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be run again"}
