@@ -55,6 +55,12 @@ def from_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
     return reader
 
 
+def read_rows(path: Path) -> object:
+    """Read a file of rows."""
+    with files.reading(path):
+        return files.tables_in(files.unpacked(path))
+
+
 def names(content: bytes) -> None:
     """Read a scheme and a sampler; what is read must be written as it is read again."""
     text = content.decode("utf-8", "surrogateescape")
@@ -120,10 +126,10 @@ READERS = {
     "grid": (from_file(read_grid), [GRID.encode(), *(grid_text(kind).encode() for kind in MACHINES)]),
     "set": (settings, [b"learning_rate={start: 1, steps: 0.1 from 3 epochs}", b"data.flip=yes", b"batch=4"]),
     "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"FPCD-3", b"exact", b"00"]),
-    "text": (from_file(files.read_file), [*TEXT, gzip.compress(TEXT[0])]),
-    "npy": (from_file(files.read_file), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
-    "npz": (from_file(files.read_file), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
-    "idx": (from_file(files.read_file), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
+    "text": (from_file(read_rows), [*TEXT, gzip.compress(TEXT[0])]),
+    "npy": (from_file(read_rows), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
+    "npz": (from_file(read_rows), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
+    "idx": (from_file(read_rows), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "machine": (from_file(read_machine), FILES),
     "state": (from_file(read_progress), [state()]),
 }  # fmt: skip

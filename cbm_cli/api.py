@@ -286,9 +286,9 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     spec = make_spec(**{"name": "data"} | given | dict.fromkeys(sources, "rows"))  # says what does not fit
     arrays: dict[str, Any] = {}
     for part, found in read_parts(spec, given, folder).items():
-        values, image = found.table.values, found.table.image
+        values, image = found.values, found.image
         arrays[part] = values.reshape(-1, *image[:2]) if image else values
-    names = found.table.names  # all parts have the same
+    names = found.names  # all parts have the same
     stream = io.BytesIO()
     np.savez(stream, **arrays | ({"names": np.array(names)} if names else {}))
     content = stream.getvalue()

@@ -73,13 +73,19 @@ MILLIONS = arrays(np.zeros(30_000_000, np.uint8))
 SIZE = (30_000_128).to_bytes(4, "little")
 
 
+def read_rows(path):
+    """The tables of a file of rows."""
+    with files.reading(path):
+        return files.tables_in(files.unpacked(path))
+
+
 TWO_KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
 MACHINE_FILES = [arrays(**machine_file(layered(sizes, 1), kind)) for kind, sizes in TWO_KINDS.items()]
 READERS = {
-    "text": (files.read_file, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
-    "npy": (files.read_file, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
-    "npz": (files.read_file, [arrays(train=ROWS, test=ROWS), arrays(x=ROWS, y=ROWS[0])]),
-    "idx": (files.read_file, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
+    "text": (read_rows, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
+    "npy": (read_rows, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
+    "npz": (read_rows, [arrays(train=ROWS, test=ROWS), arrays(x=ROWS, y=ROWS[0])]),
+    "idx": (read_rows, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "machine": (read_machine, MACHINE_FILES),
     "state": (read_progress, []),
 }
@@ -146,7 +152,7 @@ def test_a_sparse_array_that_points_outside_of_itself_is_refused():
     for value in (3, -1, 2**31 - 1):
         content[at : at + 4] = np.array(value, "<i4").tobytes()
         Path("bad.mat").write_bytes(content)
-        assert holds(refusal(files.read_file, Path("bad.mat")), "bad.mat")
+        assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
 
 
 # Bombs
@@ -196,7 +202,7 @@ def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
     Path("bomb").write_bytes(content)
     tracemalloc.start()
     try:
-        error = refusal(files.read_file, Path("bomb"))
+        error = refusal(read_rows, Path("bomb"))
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
         tracemalloc.stop()
@@ -211,7 +217,7 @@ def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
         Path("input").write_bytes(zipped(bomb=MILLIONS, pickled=arrays(np.array([{}])), **small))
         if "train" not in member:
             assert problems_of(refusal(read_machine, Path("input"))) == [("input", "", "unknown")]
-    files.read_file(Path("input"))
+    read_rows(Path("input"))
     assert problems_of(refusal(npz.read_npz, Path("input"))) == [("input", "", "limit")]
     monkeypatch.undo()
     assert npz.MOST_BYTES >= 2 * 70_000 * 784 * 8  # MNIST in float64
@@ -231,7 +237,7 @@ def test_odd_values_of_yaml_are_refused(text, place):
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
 def test_what_has_no_end_is_no_file(place):
     os.mkfifo("pipe")
-    for reader in (files.read_file, read_machine):
+    for reader in (read_rows, read_machine):
         assert holds(refusal(reader, Path(place)), "plain file")
 
 

@@ -52,16 +52,14 @@ def check(file: File, path: Path | None) -> Checked:
             content = unpacked(path)
     except DataError as error:
         return Checked(file.stem, path, first, str(error))
-    found = {expected: _checksum(content, expected) for expected in file.checksums}
+    found = {}
+    for expected in file.checksums:
+        git = expected.startswith("git:")  # the SHA-1 of a git blob
+        hasher = hashlib.sha1(b"blob %d\0" % len(content)) if git else hashlib.sha256()
+        hasher.update(content)
+        found[expected] = ("git:" if git else "sha256:") + hasher.hexdigest()
     right = next((one for one in found if found[one] == one), first)
     return Checked(file.stem, path, right, found[right], content)
-
-
-def _checksum(content: bytes, like: str) -> str:
-    """Return the checksum of some content, of the kind that ``like`` is: ``sha256:`` or ``git:``."""
-    if like.startswith("git:"):
-        return "git:" + hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 def fetchable() -> list[str]:

@@ -7,7 +7,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import prod
@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
-from scipy.sparse import coo_array, csc_array, csr_array, issparse
+from scipy.sparse import issparse, load_npz
 
 from cbm_cli.arrays import MOST_BYTES, check_size, content_of, located, npz_headers, read_npy, read_npz
 from cbm_cli.datasets.columns import Columns, as_line, written_as
@@ -33,7 +33,6 @@ NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by error
 ALL = Columns()
 _WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in memory
 _LIBSVM = re.compile(rb"^[ \t]*(?:[^\s:,;#]+[ \t]+)?\d+:[^\s,;]*(?:[ \t]+\S*:\S*)*[ \t]*(?:#.*)?$", re.M)
-_FOREIGN = {b"MATLAB 7": "HDF5", b"\x89HDF": "HDF5", b"[": "JSON", b"{": "JSON", b"<": "HTML or XML"}
 _MAT_TYPES = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14, 16, 17, 18}  # of numbers, text and arrays
 _TRUTH = {"true": 1.0, "false": 0.0}
 _SHOWN = 10  # gaps, or other flaws, that a message lists
@@ -47,6 +46,7 @@ class Table:
     names: tuple[str, ...] = ()  # of the columns, where they have some
     image: Image | None = None  # how to draw a row, where that is known
     sparse: bool = False  # columns of zeros may follow: a LIBSVM file is as wide as its largest index
+    where: str = ""  # the file, or what else messages call it
 
 
 @contextmanager
@@ -77,14 +77,8 @@ def unpacked(path: Path) -> bytes:
     return content
 
 
-def read_file(path: Path, columns: Columns = ALL, header: bool | None = None) -> dict[str, Table]:
-    """Return the tables of a file with some of its columns, one under the name ``""`` or one per part."""
-    with reading(path):
-        return tables_in(unpacked(path), columns, header)
-
-
 def tables_in(content: bytes, columns: Columns = ALL, header: bool | None = None) -> dict[str, Table]:
-    """Return the tables of the content of a file, as `read_file`."""
+    """Return the tables of a file's content with some columns, one under the name ``""`` or one per part."""
     arrays = _arrays_in(content)
     if arrays is not None:
         return {part: rows_of(array, columns) for part, array in arrays.items()}
@@ -105,19 +99,20 @@ def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDAr
         arrays = _arrays_in(content)
         if arrays is not None and len(arrays) > 1:
             raise DataError(f"holds {', '.join(arrays)}; one array is needed")
-        if arrays:
-            return np.asarray(next(iter(arrays.values()))).astype(np.float64)
         for header in (False, True):
-            text = read_text(_text_of(content), header)
-            values = text.frame.apply(_numbers)
-            wrong = values.isna() & text.frame.notna()
+            text = None if arrays else read_text(_text_of(content), header)
+            frame = text.frame if text else pd.DataFrame(next(iter((arrays or {}).values())))
+            values = frame.apply(_numbers)
+            wrong = values.isna() & frame.notna()
             if not wrong.iloc[0].any() or values.iloc[0].notna().any():
                 break  # else the first line holds names
         for row, column in np.argwhere(wrong.to_numpy())[:1].tolist():
-            told = f"row {row + 1}, column {column + 1}: {text.frame.iat[row, column]} is no number"
+            told = f"row {row + 1}, column {column + 1}: {frame.iat[row, column]} is no number"
             raise DataError(f"{told}; leave it empty, and it is sampled")
-        table = Table(values.to_numpy(np.float64, na_value=np.nan), tuple(text.names))
-        return in_order(table, names, len(names), there).values if names and text.names else table.values
+        numbered = isinstance(frame.columns, pd.RangeIndex)
+        found = text.names if text else [] if numbered else [*map(str, frame.columns)]
+        table = Table(values.to_numpy(np.float64, na_value=np.nan), tuple(found))
+        return in_order(table, names, len(names), there).values if names and found else table.values
 
 
 def in_order(table: Table, wanted: tuple[str, ...], width: int, there: str) -> Table:
@@ -215,20 +210,19 @@ def _flaws(
     at: Callable[[int], str],
 ) -> str:
     """Return what is wrong with values that are no finite numbers, and the remedy."""
-    told: list[str] = []
-    gaps: list[str] = []
-    for row, column in np.argwhere(~finite).tolist():
-        n = places[column]
-        value, title = frame.iat[row, n], f"column {n + 1}{f' ({names[n]})' if names and names[n] else ''}"
-        if pd.isna(value):
-            gaps += [f"{at(row)}, {title}"] * (n not in words)
-        elif len(told) < _SHOWN and not any(title in one for one in told):
-            told.append(f"{at(row)}, {title} is {shortened(str(value))}, no finite number")
+    lost, told = frame.iloc[:, places].isna().to_numpy(), []
+    titles = [f"column {n + 1}{f' ({names[n]})' if names and names[n] else ''}" for n in places]
+    odd, gaps = ~finite & ~lost, np.argwhere(~finite & lost & [n not in words for n in places])
+    for column in np.flatnonzero(odd.any(axis=0))[:_SHOWN].tolist():
+        row = int(odd[:, column].argmax())
+        value = shortened(str(frame.iat[row, places[column]]))
+        told.append(f"{at(row)}, {titles[column]} is {value}, no finite number")
     if drop := as_line(written_as(n, names, frame.shape[1]) for n in places if n in words):
         told.append(f"leave out columns that are no units by drop: [{drop}]")
-    if gaps:
+    if len(gaps):
+        shown = "; ".join(f"{at(row)}, {titles[column]}" for row, column in gaps[:_SHOWN].tolist())
         more = f" and {len(gaps) - _SHOWN:,} more" * (len(gaps) > _SHOWN)
-        told.append(f"{count(len(gaps), 'gap')}, in {'; '.join(gaps[:_SHOWN])}{more}")
+        told.append(f"{count(len(gaps), 'gap')}, in {shown}{more}")
         told.append("fill gaps, or leave out such rows, as pandas.DataFrame.dropna does")
     return "; ".join(told)
 
@@ -245,9 +239,6 @@ def _filled(matrix: Any) -> NDArray:
 
 def _arrays_in(content: bytes) -> dict[str, Any] | None:
     """Return arrays or data frames of a binary file by part, ``""`` for the only one; None for text."""
-    for start, about in _FOREIGN.items():
-        if content[:99].lstrip().startswith(start):
-            raise DataError(f"is {about}, which is not read; save its rows as CSV or NPY")
     read = next((read for start, read in _READERS.items() if content.startswith(start)), None)
     found = read(content) if read else None
     return found if found is None or isinstance(found, dict) else {"": found}
@@ -260,8 +251,8 @@ def _text_of(content: bytes) -> bytes:
             raise ValueError
         content.decode()
     except ValueError:
-        told = "is no text in UTF-8, nor NPY, NPZ, MAT, IDX or Parquet; save text as UTF-8"
-        raise DataError(told) from None
+        told = "is neither text in UTF-8 nor NPY, NPZ, MAT (up to -v7), IDX or Parquet"
+        raise DataError(f"{told}; save it as CSV in UTF-8, or as NPY") from None
     content = content.removeprefix(b"\xef\xbb\xbf")
     return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in content else content
 
@@ -294,14 +285,8 @@ def _npz(content: bytes) -> dict[str, Any] | NDArray:
             else found[one]
             for part, one in parts.items()
         }
-    found = read_npz(io.BytesIO(content))  # as scipy.sparse.save_npz writes it
-    form, shape = bytes(found["format"]).decode(), tuple(found["shape"].tolist())
-    if form == "coo":
-        return _filled(coo_array((found["data"], (found["row"], found["col"])), shape))
-    if form not in ("csr", "csc"):
-        raise DataError(f"holds a sparse matrix of form {form}; save it as CSR: matrix.tocsr()")
-    make = csr_array if form == "csr" else csc_array
-    return _filled(make((found["data"], found["indices"], found["indptr"]), shape))
+    check_size(sum(one.bytes for one in headers.values()))
+    return _filled(load_npz(io.BytesIO(content)))  # as scipy.sparse.save_npz writes it
 
 
 def _mat(content: bytes) -> dict[str, NDArray]:
@@ -392,17 +377,12 @@ def _libsvm(content: bytes, columns: Columns) -> Table:
         if not items:
             continue
         pairs = [item.partition(":") for item in (items if ":" in items[0] else items[1:])]
-        try:
+        found: dict[int, float] = {}
+        with suppress(ValueError):
             found = {int(index): float(value) for index, _, value in pairs}
-        except ValueError:
-            told = f"line {number}: {shortened(line.decode().strip())} is not label index:value ..."
-            raise DataError(told) from None
-        odd = [index for index in found if not 1 <= index <= _WIDEST]
-        if odd:
-            raise DataError(f"line {number}: index {odd[0]} is out of range, 1 to {_WIDEST:,}")
-        if len(found) < len(pairs):
-            indices = shortened(", ".join(map(str, found)))
-            raise DataError(f"line {number}: one of the indices {indices} stands twice")
+        if len(found) < len(pairs) or not all(1 <= index <= _WIDEST for index in found):
+            told = f"line {number}: {shortened(line.decode().strip())} is not label index:value ..., with "
+            raise DataError(f"{told}different indices from 1 to {_WIDEST:,}")
         rows.extend([n] * len(found))
         places.extend(index - 1 for index in found)
         values.extend(found.values())

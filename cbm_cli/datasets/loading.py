@@ -177,22 +177,25 @@ class Entry:
 
 def catalogue(*wanted: str) -> list[Entry]:
     """Return what is known of the data sets named, or of all; files are compared with their checksums."""
-    return [_entry(SOURCES[name]) for name in wanted or SOURCES]
-
-
-def _entry(source: DataSource) -> Entry:
-    if not source.forms:
-        dataset = load(**source.example)
-        rows = {part: len(values) for part, values in dataset.parts.items()}
-        return Entry(source, rows, dataset.width, float(np.mean(dataset.train)), "generated")
-    known = source, source.rows, source.width, source.ones
-    try:
-        here = source.locate()
-    except DataError as error:
-        places = {file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]}
-        files = [check(file, next(filter(None, paths), None)) for file, paths in places.items()]
-        return Entry(*known, "missing", files, None, str(error))
-    files = [check(file, path) for file, path in here.items()]
-    problem = next((f"{source.name}: {file.path}: {file.verdict}" for file in files if not file.good), None)
-    folder = next(iter(here.values())).parent
-    return Entry(*known, "damaged" if problem else "ok", files, folder, problem)
+    entries = []
+    for source in (SOURCES[name] for name in wanted or SOURCES):
+        known = source, source.rows, source.width, source.ones
+        try:
+            here = source.locate()
+        except DataError as error:
+            places = {
+                file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]
+            }
+            files = [check(file, next(filter(None, paths), None)) for file, paths in places.items()]
+            entries.append(Entry(*known, "missing", files, None, str(error)))
+            continue
+        if not here:
+            dataset = load(**source.example)
+            rows = {part: len(values) for part, values in dataset.parts.items()}
+            entries.append(Entry(source, rows, dataset.width, float(np.mean(dataset.train)), "generated"))
+            continue
+        files = [check(file, path) for file, path in here.items()]
+        wrong = [f"{source.name}: {file.path}: {file.verdict}" for file in files if not file.good]
+        folder, state = next(iter(here.values())).parent, "damaged" if wrong else "ok"
+        entries.append(Entry(*known, state, files, folder, wrong[0] if wrong else None))
+    return entries

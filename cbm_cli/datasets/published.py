@@ -101,13 +101,18 @@ class DataSource:
         ``CBM_DATA_DIR`` and the user's cache count three times each: a folder with the set's name, the folder
         that `cbm data fetch` fills, and the folder itself.
         """
-        named = _ELSEWHERE.get(), os.environ.get(VARIABLE), _cache()
+        named = _ELSEWHERE.get(), os.environ.get(VARIABLE), user_cache_path("cbm") / "data"
         roots = [_expanded(root) for root in named if root]
         inside = (self.name, self.folder, "") if self.forms else ()
         return list(dict.fromkeys(root / folder for root in roots for folder in inside))
 
     def locate(self) -> dict[File, Path]:
-        """Return the files of the first form that a folder has completely; DataError if none has."""
+        """Return the files of the first form that a folder has completely, none of a set that is generated.
+
+        DataError if no folder has them.
+        """
+        if not self.forms:
+            return {}
         for folder in self.folders:
             for form in self.forms:
                 found = {file: path for file in form if (path := find(folder, file.stem))}
@@ -126,7 +131,7 @@ class DataSource:
 
 def home() -> Path:
     """Return the folder that files are fetched into: the one in ``CBM_DATA_DIR``, or the user's cache."""
-    return _expanded(os.environ.get(VARIABLE) or _cache())
+    return _expanded(os.environ.get(VARIABLE) or user_cache_path("cbm") / "data")
 
 
 def _expanded(folder: str | Path) -> Path:
@@ -147,10 +152,6 @@ def find(folder: Path, stem: str) -> Path | None:
     names = (stem, re.sub(r"-(idx\d-ubyte)$", r".\1", stem))
     paths = (folder / f"{name}{end}" for name in names for end in ("", ".gz"))
     return next((path for path in paths if path.is_file()), None)
-
-
-def _cache() -> Path:
-    return user_cache_path("cbm") / "data"
 
 
 def _form(files: dict[str, dict], at: Sequence[str] = (), ending: str = "") -> tuple[File, ...]:

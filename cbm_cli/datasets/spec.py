@@ -178,23 +178,20 @@ class DataSpec(BaseModel):
         return SOURCES[name]
 
     def _check_named(self, source: DataSource) -> None:
+        name, example = source.name, source.example
         for option, limits in source.options.items():
-            self._check_range(option, **limits)
+            value, least, most = getattr(self, option), limits["least"], limits["most"]
+            if value is None:
+                spelled = ",".join(f"{key}={number}" for key, number in example.items() if key != "name")
+                remedy = f"write {written(example)}, on a command line {name}:{spelled}"
+                raise DataError(f"{name} needs a {option}; {remedy}", option, "missing")
+            if not least <= value <= most:
+                raise DataError(f"{name}: {option} {value} is out of range; it is {least} to {most}", option)
         if self.bar and self.size and self.bar >= self.size:
             raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar", "conflict")
         if self.threshold >= 1:
             told = f"threshold {self.threshold:g} is out of range; it must be below 1"
-            raise DataError(f"{source.name}: {told}", "threshold")
-
-    def _check_range(self, option: str, example: int, least: int, most: int) -> None:
-        value = getattr(self, option)
-        if value is None:
-            name, options = self.name, SOURCES[self.name].example
-            spelled = ",".join(f"{key}={number}" for key, number in options.items() if key != "name")
-            remedy = f"write {written(options)}, on a command line {name}:{spelled}"
-            raise DataError(f"{name} needs a {option}; {remedy}", option, "missing")
-        if not least <= value <= most:
-            raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
+            raise DataError(f"{name}: {told}", "threshold")
 
     def _is_given(self, option: str) -> bool:
         if option == "binarise":
@@ -236,8 +233,7 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
         missing = [f"{file}{near(file)}" for file in files if not file.is_file()]
         return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
     try:
-        if SOURCES[data.name].forms:
-            SOURCES[data.name].locate()
+        SOURCES[data.name].locate()
     except DataError as error:
         return str(error)
     return ""

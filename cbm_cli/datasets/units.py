@@ -1,7 +1,7 @@
 """What becomes of the values of files and data frames: binary units, or probabilities in steps of 1/255."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,6 @@ from cbm_cli.datasets.published import own_file
 from cbm_cli.datasets.spec import DataSpec
 
 
-@dataclass(frozen=True)
-class Part:
-    """The rows of a part, and where they come from."""
-
-    where: str
-    table: Table
-
-
 def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0, names: tuple[str, ...] = ()) -> Dataset:
     """Return the data set of a user's files; rows of LIBSVM files are filled up to ``width``.
 
@@ -35,7 +27,7 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0, names: tup
     """
     parts = read_parts(spec, spec.model_dump(), folder, width, names)
     units, levels = _units(spec, parts)
-    train = parts["train"].table
+    train = parts["train"]
     rows: dict[str, Any] = units
     return Dataset(spec.unflipped, **rows, levels=levels, image=train.image, names=train.names)
 
@@ -46,12 +38,12 @@ def read_parts(
     folder: str | Path = "",
     width: int = 0,
     names: tuple[str, ...] = (),
-) -> dict[str, Part]:
+) -> dict[str, Table]:
     """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
 
     These are files, of which the first may hold other parts too, or what `rows_of` takes.
     """
-    parts: dict[str, Part] = {}
+    parts: dict[str, Table] = {}
     columns = Columns(spec.columns, spec.drop)
     for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
         source = given.get(option)
@@ -70,28 +62,27 @@ def read_parts(
             for name in found if part == "train" else [part]:
                 if name in parts:
                     raise DataError(f"the {name} part is in {parts[name].where} already; remove one of them")
-                parts[name] = Part(f"{where} ({name})" if len(found) > 1 else where, found[name])
+                label = f"{where} ({name})" if len(found) > 1 else where
+                parts[name] = replace(found[name], where=label)
     return _matched(parts, width, names)
 
 
-def _matched(parts: dict[str, Part], width: int, names: tuple[str, ...]) -> dict[str, Part]:
+def _matched(parts: dict[str, Table], width: int, names: tuple[str, ...]) -> dict[str, Table]:
     """Return parts with the columns of the first, matched by name; sparse ones are filled up with zeros."""
-    width = max(width, *(part.table.values.shape[1] for part in parts.values()))
+    width = max(width, *(part.values.shape[1] for part in parts.values()))
     for name, part in parts.items():
-        missing = width - part.table.values.shape[1]
-        if part.table.sparse and missing:
+        missing = width - part.values.shape[1]
+        if part.sparse and missing:
             with reading(part.where):
-                check_size(len(part.table.values) * width * part.table.values.itemsize)
-            values = np.pad(part.table.values, ((0, 0), (0, missing)))
-            parts[name] = replace(part, table=replace(part.table, values=values))
+                check_size(len(part.values) * width * part.values.itemsize)
+            values = np.pad(part.values, ((0, 0), (0, missing)))
+            parts[name] = replace(part, values=values)
     train = parts["train"]
     for name, part in parts.items():
         with reading(part.where, name):
-            table = part.table
-            if names and table.names:
-                table = in_order(table, names, len(names), "the machine")
-            table = in_order(table, names or train.table.names, train.table.values.shape[1], train.where)
-        parts[name] = replace(part, table=table)
+            if names and part.names:
+                part = in_order(part, names, len(names), "the machine")
+            parts[name] = in_order(part, names or train.names, train.values.shape[1], train.where)
     return parts
 
 
@@ -123,9 +114,9 @@ def binarised(
     return {part: units(values) for part, values in parts.items()}
 
 
-def _units(spec: DataSpec, parts: Mapping[str, Part]) -> tuple[dict[str, NDArray], int]:
+def _units(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArray], int]:
     """Return the units of all parts and the value that is surely on."""
-    rows = {name: part.table.values for name, part in parts.items()}
+    rows = {name: part.values for name, part in parts.items()}
     where, values = parts["train"].where, rows["train"]
     low = min(float(one.min()) for one in rows.values())
     top = max(float(one.max()) for one in rows.values())
@@ -147,7 +138,7 @@ def _units(spec: DataSpec, parts: Mapping[str, Part]) -> tuple[dict[str, NDArray
     scale = spec.scale or (1.0 if top <= 1 + NOISE else 255.0)
     if binarise == "threshold" and (spec.threshold >= 1 or spec.threshold == 0):
         scale = 1.0  # in the file's units
-    elif not spec.scale and scale > 1 and not (in_bytes and (top > 127 or parts["train"].table.image)):
+    elif not spec.scale and scale > 1 and not (in_bytes and (top > 127 or parts["train"].image)):
         told = f"{where}: values reach {end}, on an unknown scale; add scale: {end} (bytes: 255), or a "
         raise DataError(f"{told}threshold in the file's units, such as threshold: {between}", "scale")
     else:
@@ -168,10 +159,10 @@ def _exact(number: float) -> str:
     return repr(float(number)).removesuffix(".0")
 
 
-def _refuse(parts: Mapping[str, Part], flaw: Callable[[NDArray], NDArray], remedy: str, field: str) -> None:
+def _refuse(parts: Mapping[str, Table], flaw: Callable[[NDArray], NDArray], remedy: str, field: str) -> None:
     """Raise DataError for the first value with a flaw."""
     for part in parts.values():
-        values = part.table.values
+        values = part.values
         if (odd := flaw(values)).any():
             row, column = np.argwhere(odd)[0]
             told = f"row {row + 1}, column {column + 1} is {_exact(values[row, column])}; {remedy}"
