@@ -203,7 +203,7 @@ def _estimated(
     base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.sizes)
     check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
     found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
-    known, unsettled, by_part = {}, {}, {}
+    known, unsettled, by_part = {}, dict[str, int](), dict[str, Answer]()
     for part, rows in parts.rows.items():
         if machine.is_deep:
             lower, unsettled[part] = bounds_of(machine, rows, parts.unit, method, should_stop)
