@@ -15,7 +15,7 @@ from pathlib import Path
 from cbm_cli.cli import main
 from cbm_cli.results import Store, journal
 
-CALLS = {"fsync": 8, "replace": 6}  # of a run at least
+CALLS = {"fsync": 8, "replace": 5}  # of a run at least
 KILLS = [f"{call}-{number}" for call, calls in CALLS.items() for number in range(1, calls + 1)]
 ERRORS = ["fsync-ENOSPC", "fsync-EDQUOT", "fsync-EIO", "replace-ENOSPC", "replace-EPERM"]
 FULL, READ_ONLY, FLUSH = "full", "EROFS", "flush"

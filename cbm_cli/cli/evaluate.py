@@ -168,7 +168,7 @@ def _evaluate_results(
             continue
         for problem in damaged.values():
             note(f"{problem}; cbm run repeats what is lost")
-        with closing(evaluate_trials(store, how, manifest, **effort)) as trials:
+        with closing(evaluate_trials(store, how, manifest, **effort, say=note)) as trials:
             found = _all_of(trials, store, manifest, as_json, effort["again"])
         places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
         found.sort(key=lambda one: (places[one.cell["run_id"]], one.number))

@@ -1,6 +1,6 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ def evaluate_trials(
     *,
     workers: int = 0,
     again: bool = False,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Generator[Evaluated, None, None]:
     """Evaluate every finished trial on all parts of its data, and add columns to its results.
 
@@ -50,8 +51,8 @@ def evaluate_trials(
     have no likelihood, and their costs are known. Trials that have diverged or are damaged are left out.
     Those that were evaluated before with the same facts come first and stay as they are, unless ``again``:
     an evaluation that was interrupted goes on where it stopped. ``manifest`` is the store's with some of its
-    cells, by default with all. The summary is rewritten at the end, also of an interrupted one, which raises
-    KeyboardInterrupt.
+    cells, by default with all. ``say`` hears of lost workers. The summary is rewritten at the end, also of an
+    interrupted one, which raises KeyboardInterrupt.
     """
     store.begin()
     tasks = list[Task]()
@@ -63,7 +64,7 @@ def evaluate_trials(
                 yield one
         shared = [replace(task, given=(method, max(1, workers // len(tasks)))) for task in tasks]
         where = min(workers, len(tasks)) if len(tasks) > 1 else 0
-        for task, result in spread(_columns, [shared], lambda message: None, where):
+        for task, result in spread(_columns, [shared], say, where):
             cell, number = task.about
             if isinstance(result, Failure):
                 damaged = isinstance(task.begin(), CbmError)

@@ -4,7 +4,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.results import Progress, Store, pretraining_id, run_ids
-from cbm_cli.text import count
 from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.start import check_machine, start_from_machine
@@ -58,22 +57,12 @@ class FileStarts:
     """The machine files of a cell, relative to the grid's folder."""
 
     def __init__(self, cell: Settings, path: str, folder: Path) -> None:
-        self.cell, self.path, self.folder = cell, path, folder
-        self.shared = "{" not in path  # one file for all trials
-        self._starts: dict[Path, Start] = {}
+        self.cell, self.shared = cell, "{" not in path  # one file for all trials
+        self._start = cache(lambda number: _start_of_file(folder / path.format(trial=number)))
 
     def of(self, number: int) -> Start:
         """Return the start of a trial; CbmError if its file cannot be read."""
-        file = self.folder / self.path.format(trial=number)
-        if file not in self._starts:
-            try:
-                self._starts[file] = Start(file, hashlib.sha256(content_of(file)).hexdigest())
-            except OSError as error:
-                needs = "" if self.shared else f" (each trial needs one, here trial {number})"
-                kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-                told = f"{file}: cannot be read: {error.strerror}{needs}"
-                raise CbmError(told, kind, field="start_from") from None
-        return self._starts[file]
+        return self._start(0 if self.shared else number)
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError for a machine that is missing or does not fit the cell."""
@@ -87,6 +76,14 @@ class FileStarts:
         If each trial has its own file, that of the first one; the digest of each is kept with its trial.
         """
         return self.of(0).digest if self.shared else f"files from {self.of(0).digest}"
+
+
+def _start_of_file(file: Path) -> Start:
+    try:
+        return Start(file, hashlib.sha256(content_of(file)).hexdigest())
+    except OSError as error:
+        kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
+        raise CbmError(f"{file}: cannot be read: {error.strerror}", kind, field="start_from") from None
 
 
 @dataclass(frozen=True)
@@ -113,22 +110,17 @@ class TrialStarts:
         how = self.its_cell.evaluate
         watched = "valid" in data.parts and (how.parts is None or "valid" in how.parts.split("+"))
         if self.cell.start_from.machine == "best-valid" and (how.method == "none" or not watched):
-            raise CbmError(
-                f"{self.source.name} evaluates no validation part of {data.name}, and so has no "
-                "best-valid machine; write machine: final",
-                "missing",
-                field="start_from",
+            told = (
+                f"{self.source.name} evaluates no validation part of {data.name}, so it has no best machine"
             )
+            raise CbmError(f"{told}; write machine: final", "missing", field="start_from")
 
     def unfinished(self, number: int) -> str:
         """Return the message for a trial that is neither finished nor part of the run."""
-        name = self.source.name
-        again = f"cbm run GRID.yaml {name}{{}} -o {shlex.quote(str(self.store.folder.parent))}"
-        if number >= self.source.trials:
-            has, more = count(self.source.trials, "trial"), again.format(f" --trials {number + 1}")
-            return f"needs trial {number} of {name}, which has {has}; add more with: {more}"
-        remedy = f"name both experiments, or first run: {again.format('')}"
-        return f"trial {number} of {name} is not finished; {remedy}"
+        more = f" --trials {number + 1}" * (number >= self.source.trials)
+        again = f"cbm run GRID.yaml {self.source.name}{more} -o {shlex.quote(str(self.store.folder.parent))}"
+        where = f"trial {number} of {self.source.name} is not finished"
+        return f"{where}; name both experiments, or first run: {again}"
 
 
 class Named(NamedTuple):
@@ -149,16 +141,13 @@ class Names:
         self.datasets = datasets  # of all cells
         self.root = root  # the results folder
         self.folder = folder  # of the grid
-        self._sources: dict[str, str] = {}
+        self._recorder = cache(partial(load_recorder, folder=folder))
         self._known: dict[tuple[str, Settings], Named] = {}
 
     def of(self, experiment: Experiment, cell: Settings) -> Named:
         """Return the names of a cell; CbmError for recorders or machines that cannot be read."""
         if (key := (experiment.name, cell)) not in self._known:
-            own = [name for name in cell.record.names if name not in RECORDERS]
-            for name in own:
-                self._sources[name] = self._sources.get(name) or load_recorder(name, self.folder)
-            sources = {name: self._sources[name] for name in own}
+            sources = {name: self._recorder(name) for name in cell.record.names if name not in RECORDERS}
             start, data = self._start(experiment, cell), self.datasets[cell.data]
             given = cell, experiment.seed, data.digest, sources, start.fact if start else ""
             facts = pretraining_facts(cell)
@@ -188,17 +177,10 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
         told = f"{source.name} has no {what}; its model and data must be the same"
         raise CbmError(told, "missing", field="start_from")
     for name in Settings.model_fields:
-        values = dict.fromkeys(getattr(one, name) for one in found)
-        if len(values) == 1:
-            continue
-        mine = getattr(cell, name)
-        if mine not in values:
-            there = ", ".join(str(value) for value in values)
-            raise CbmError(
-                f"{len(found)} cells of {source.name} would do; they differ in {name} ({there}), "
-                f"and here it is {mine}: give one of theirs, or make that cell an experiment of its own",
-                "conflict",
-                field="start_from",
-            )
-        found = [one for one in found if getattr(one, name) == mine]
+        values, mine = dict.fromkeys(getattr(one, name) for one in found), getattr(cell, name)
+        if len(values) > 1 and mine not in values:
+            told = f"{len(found)} cells of {source.name} would do; they differ in {name}"
+            told += f" ({', '.join(map(str, values))}), and here it is {mine}: give one of theirs"
+            raise CbmError(told, "conflict", field="start_from")
+        found = [one for one in found if len(values) == 1 or getattr(one, name) == mine]
     return source, found[0]
