@@ -34,8 +34,6 @@ from cbm_cli.text import count, did_you_mean, text_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cbm_cli.execution.run import Ending
-    from cbm_cli.grid.settings import Experiment
     from cbm_cli.report.panels import Picture
 
 
@@ -245,30 +243,35 @@ def run(
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
-    check_whole("run", 0, jobs=jobs)
-    beside = Path() if isinstance(grid, Mapping) else Path(grid).parent
-    rows = {} if data is None else {"data": _kept_data(data, Path(output), beside)}
-    selected, folder = _selected(grid, experiments, trials, {**(changes or {}), **rows})
-    _raise_failures(_run_all(selected, folder, Path(output), jobs, progress))
-    return ResultFrames(output)
-
-
-def _run_all(
-    selected: Sequence[Experiment], folder: Path, output: Path, jobs: int | None, progress: bool
-) -> Ending:
     from cbm_cli.cli.progress import Display
     from cbm_cli.cores import cores
     from cbm_cli.execution.compiling import compile_kernels
     from cbm_cli.execution.jobs import make_agenda
     from cbm_cli.execution.progress import RunProgress
     from cbm_cli.execution.run import run_agenda
+    from cbm_cli.grid.read import read_grid
 
-    with locked(output):
-        agenda = make_agenda(selected, output, folder=folder)
+    check_whole("run", 0, jobs=jobs)
+    text, path = (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))
+    rows = {} if data is None else {"data": _kept_data(data, Path(output), path.parent)}
+    fields = {**(changes or {}), **rows}
+    texts = {field: value if isinstance(value, str) else _yaml(value) for field, value in fields.items()}
+    names = _listed(experiments)
+    selected = read_grid(path, texts, trials, names, text=text).select(names)
+    with locked(Path(output)):
+        agenda = make_agenda(selected, Path(output), folder=path.parent)
         with _hidden_script(), Display(agenda) if progress else RunProgress(agenda) as observer:
             if agenda.jobs:
                 compile_kernels(agenda, observer.message)
-            return run_agenda(agenda, observer, workers=cores() if jobs is None else jobs)
+            ending = run_agenda(agenda, observer, workers=cores() if jobs is None else jobs)
+    for name, flaw in ending.flaws.items():
+        kept = f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without its columns"
+        warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)
+    if ending.failed:
+        lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
+        head = f"{count(len(ending.failed), 'trial')} failed; finished ones are kept"
+        raise CbmError("\n".join([head, *lines]), "failed")
+    return ResultFrames(output)
 
 
 def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
@@ -299,32 +302,6 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     return {"name": "data"} | rest | {"path": str(path)} | ({"columns": "all"} if names else {})
 
 
-def _raise_failures(ending: Ending) -> None:
-    """Warn of recorders that failed; raise CbmError if trials did."""
-    for name, flaw in ending.flaws.items():
-        kept = f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without its columns"
-        warnings.warn(f"{kept}; first in {flaw}", stacklevel=3)
-    if ending.failed:
-        lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
-        head = f"{count(len(ending.failed), 'trial')} failed; finished ones are kept"
-        raise CbmError("\n".join([head, *lines]), "failed")
-
-
-def _selected(
-    grid: str | PathLike | Mapping[str, Any],
-    experiments: str | Sequence[str],
-    trials: int | None,
-    changes: Mapping[str, Any],
-) -> tuple[list[Experiment], Path]:
-    """Return the experiments to run, and the folder that paths are relative to."""
-    from cbm_cli.grid.read import read_grid
-
-    text, path = (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))
-    texts = {field: value if isinstance(value, str) else _yaml(value) for field, value in changes.items()}
-    names = _listed(experiments)
-    return read_grid(path, texts, trials, names, text=text).select(names), path.parent
-
-
 @contextmanager
 def _hidden_script() -> Iterator[None]:
     """Keep new worker processes from running the user's script again; they need nothing of it."""
@@ -338,9 +315,15 @@ def _hidden_script() -> Iterator[None]:
 
 def _yaml(value: Any) -> str:
     """Return plain values, paths and NumPy's arrays as YAML text, which JSON is."""
-    return json.dumps(
-        value,
-        indent=1,
-        ensure_ascii=False,
-        default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one),
-    )
+
+    def plain(one: Any) -> Any:
+        if hasattr(one, "tolist") and getattr(one, "ndim", 0) < 2:
+            return one.tolist()
+        if isinstance(one, PathLike):
+            return str(one)
+        told = (
+            f"a grid cannot hold a {type(one).__name__}; pass rows by data=, as in cbm.run(grid, data=rows)"
+        )
+        raise CbmError(told)
+
+    return json.dumps(value, indent=1, ensure_ascii=False, default=plain)

@@ -268,6 +268,14 @@ def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
     assert holds(error, told)
 
 
+@pytest.mark.parametrize("rows", [frame_of(), ROWS, arrow(frame_of())], ids=["frame", "array", "arrow"])
+def test_rows_within_a_grid_are_refused_with_where_to_pass_them(rows):
+    grid = {"experiments": {"toy": {"data": {"path": rows}}}}
+    for call in (lambda: cbm.run(grid), lambda: cbm.run("grid.yaml", changes={"data": {"path": rows}})):
+        Path("grid.yaml").write_text(GRID)
+        assert holds(refusal(call), f"{type(rows).__name__}|data=rows")
+
+
 def test_frames_from_python_are_trained_on_with_their_parts_and_names():
     Path("grid.yaml").write_text(GRID)
     turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)

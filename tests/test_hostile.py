@@ -155,6 +155,17 @@ def test_a_sparse_array_that_points_outside_of_itself_is_refused():
         assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
 
 
+@pytest.mark.parametrize(("at", "value"), [(128, 99), (132, 7), (136, 99), (152, 99), (156, 3)])
+@pytest.mark.parametrize("more", [{}, {"train": csr_matrix(np.eye(3))}])
+def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value, more):
+    content = bytearray(mat_file(False, **more))
+    content[at] = value
+    Path("bad.mat").write_bytes(content)
+    assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
+    Path("bad.mat").write_bytes(mat_file(True, **more)[:-9])
+    assert holds(refusal(read_rows, Path("bad.mat")), "cut short")
+
+
 # Bombs
 
 
