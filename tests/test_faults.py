@@ -160,7 +160,9 @@ def test_a_worker_that_is_killed_costs_no_trial(grid, undisturbed, number):
         until(ended)
         killed, seen = killed + (main.poll() is None), len(finished())  # all may be finished within a second
     assert killed
-    assert main.wait(60) == 0, main.stderr.read()
+    code, said = main.wait(60), main.stderr.read()
+    assert code == 0, said
+    assert ("a worker process died" in said) == (number == signal.SIGKILL)  # workers ignore SIGTERM
     assert trials_of("out") == undisturbed(SLOW)
     assert len(summary("out")) == 8
 
