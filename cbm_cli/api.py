@@ -129,6 +129,7 @@ class ResultFrames:
         *,
         select: Mapping[str, Any] | None = None,
         size: str | tuple[float, float] | None = None,
+        title: str | None = None,
         **options: Any,
     ) -> Picture:
         """Return a picture as ``cbm plot`` draws it, which a notebook shows.
@@ -138,12 +139,12 @@ class ResultFrames:
         Parameters
         ----------
         kind : str
-            A kind of ``cbm plot``: curves, finals, settings, norms, filters, ...
+            A kind of ``cbm plot``: curves, finals, settings, filters, activity, samples or data.
         experiments : str or sequence of str
             Experiments, or machines as RUN:TRIAL; default: the only experiment.
         select : mapping, optional
             Settings, each with a value or a list of values, as ``--select``.
-        size, options
+        size, title, options
             Options of ``cbm plot``: ``statistic="mean"``, ``metric=["weight_norm"]``, ``x="learning_rate"``.
         """
         from cbm_cli.report.chosen import Options
@@ -160,7 +161,7 @@ class ResultFrames:
         panels = draw(
             self._results, Part(kind, _listed(experiments), Options(_wanted(select or {}), **options))
         )
-        return compose(panels, Page(size))
+        return compose(panels, Page(size, title))
 
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None

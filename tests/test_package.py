@@ -69,7 +69,7 @@ def test_distributions_have_every_file_and_no_other(built):
     with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
         installed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert installed == {name for name in tracked() if name.startswith("cbm_cli/")}
-    assert {"cbm_cli/py.typed", "cbm_cli/report/page.js", "cbm_cli/grid/starter.yaml"} <= installed
+    assert {"cbm_cli/py.typed", "cbm_cli/report/page.html", "cbm_cli/grid/starter.yaml"} <= installed
 
 
 @pytest.fixture

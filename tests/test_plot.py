@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cbm_cli.errors import IncompleteError
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.curves import curves_panels, places_of_marks, settings_panels
+from cbm_cli.report.curves import _running_mean, curves_panels
 from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, Panel, compose
-from cbm_cli.report.series import _running_mean
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
+from cbm_cli.report.values import settings_panels
 from tests.builders import problems_of, refusal
 
 # isort: off
@@ -45,11 +46,8 @@ class HandMade:
         cells = list(self.cells.values())
         return {"table": self.table, "cells": cells, "upper_bounds": self.bounds, "trials": self.trials}
 
-    def runs(self):
-        return set(self.cells)
-
-    def unfinished(self, run_id):
-        return {0, 1}, {2}
+    def nothing_yet(self):
+        return IncompleteError("e: start with: cbm run")
 
     def summary(self):
         known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
@@ -157,48 +155,6 @@ PANELS = {
 }
 
 
-LONG = "mean activity of every hidden unit given all rows of the training and the validation part"
-
-
-def axes_of(**names):
-    """The axes of an empty panel, drawn in a column."""
-    (axes,) = compose([Panel(lambda axes: None, **names)], Page(size="column")).figure.axes
-    axes.figure.draw_without_rendering()
-    return axes
-
-
-def test_long_names_of_axes_take_two_lines_before_they_get_smaller_and_fit():
-    for name, axis in (("xlabel", "xaxis"), ("ylabel", "yaxis")):
-        long, short = (getattr(axes_of(**{name: text}), axis).label for text in (LONG, "short"))
-        assert (long.get_text().count("\n"), long.get_text().replace("\n", " ")) == (1, LONG)
-        assert long.get_fontsize() == pytest.approx(short.get_fontsize(), rel=0.1)
-    axes = axes_of(
-        xlabel=f"{LONG} and {LONG}", ylabel=f"{LONG} and {LONG}"
-    )  # which take room from each other
-    assert axes.xaxis.label.get_window_extent().width < 1.1 * axes.bbox.width
-    tall = axes.yaxis.label.get_window_extent()
-    assert 0 <= tall.y0 < tall.y1 <= axes.figure.bbox.height
-
-
-def test_the_name_of_a_low_axis_may_reach_beyond_it_and_breaks_between_words():
-    names = {"ylabel": "test log-likelihood (per row)", "xlabel": "updates", "title": ("one",)}
-    panels = [Panel(lambda axes: None, **names, looks={"a line": {"color": "C0"}})] * 2
-    figure = compose(panels, Page(size=(3.4, 1.6))).figure
-    figure.draw_without_rendering()
-    label, extent = figure.axes[0].yaxis.label, figure.axes[0].yaxis.label.get_window_extent()
-    lines = label.get_text().split("\n")  # where, depends on the version of Matplotlib
-    assert (len(lines), " ".join(lines)) == (2, names["ylabel"])
-    assert 0 <= extent.y0 < extent.y1 <= figure.bbox.height
-
-
-def test_titles_of_neighbours_in_a_column_stay_apart_and_inside():
-    names = {"ylabel": LONG, "xlabel": "updates", "title": ("bars-and-stripes", "data size 3")}
-    figure = compose([Panel(lambda axes: None, **names)] * 2, Page(size="column")).figure
-    figure.draw_without_rendering()
-    left, right = (axes.title.get_window_extent() for axes in figure.axes)
-    assert 0 <= left.x0 < left.x1 < right.x0 < right.x1 <= figure.bbox.width
-
-
 @pytest.mark.parametrize("size", [None, "page", "column"])
 def test_the_legend_of_a_panel_stands_below_the_name_of_its_axis_and_in_the_picture(size):
     looks = [{f"line {n} of {k}": {"color": "C0", "linestyle": "-"} for n in range(k)} for k in (2, 7)]
@@ -256,7 +212,7 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(av
     falls = random.random((len(UPDATES), 9)) < 0.15
     table = pd.DataFrame(random.random(falls.shape) - 100 * falls, UPDATES)
     cells = [cell(values=lambda update, trial: table.loc[update, trial] / (16 if scale == "total" else 1))]
-    figure, _, curves = drawn(cells, {"statistic": average, "ylim": None}, trials=9, scale=scale)
+    figure, _, curves = drawn(cells, {"statistic": average}, trials=9, scale=scale)
     curve, caption = curves[NORMAL], caption_of(figure)
     line, half = table.mean(axis=1), table.std(axis=1)
     low, high = line - half, line + half
@@ -280,7 +236,7 @@ LACKING = {
 
 @pytest.mark.parametrize(("values", "made", "last", "numbers"), LACKING.values(), ids=LACKING)
 def test_trials_that_end_or_lack_values_are_counted_and_those_that_stopped_go_on(values, made, last, numbers):
-    figure, _, curves = drawn([cell(values=values)], {"ylim": None}, **made)
+    figure, _, curves = drawn([cell(values=values)], **made)
     assert curves[NORMAL].line[1000] == pytest.approx(16 * last)
     assert numbers_in(caption_of(figure)) == numbers
     assert ("diverged" in caption_of(figure)) == ("diverged" in made)
@@ -293,7 +249,7 @@ def test_of_records_no_estimates_are_counted_and_a_trial_once():
 
 
 def test_a_trial_alone_has_its_own_values():
-    figure, _, curves = drawn(options={"trials": 3, "ylim": None})
+    figure, _, curves = drawn(options={"trials": {cell()["run_id"]: 3}})
     np.testing.assert_allclose(curves[NORMAL].line, 16 * rising(UPDATES, 3))
     assert curves[NORMAL].band is None
     assert numbers_in(caption_of(figure)) == []
@@ -330,25 +286,31 @@ def ends(low, high):
     return pytest.approx((low - 0.04 * (high - low), high + 0.04 * (high - low)))
 
 
-def test_the_y_axis_ends_at_tukeys_fence_of_all_lines():
-    schemes = {"dd^b": rising, "d0": rising, "00": rising, "aa^b": deep}
-    cells = [cell(scheme, values=values) for scheme, values in schemes.items()]
-    figure, axes, _ = drawn(cells, scale="per-sample")
-    lines = [np.median([f(u, t) for t in range(4)]) for f in schemes.values() for u in UPDATES]
-    first, third = np.quantile(lines, [0.25, 0.75])
-    assert axes.get_ylim() == ends(first - 1.5 * (third - first), rising(1000, 0) + 0.325)
-    assert numbers_in(caption_of(figure)) == ["4", "3", "0", "1.5"]  # three lines are the same
+def test_what_diverges_and_untrained_machines_do_not_flatten_the_others():
+    """The axis goes beyond the worst first evaluation by half of what is learned from there on."""
+    top, start, said = rising(1000, 0) + 0.325, rising(50, 0) + 0.15, "Values far {} the first ones"
+    for bad in (deep, lambda update, trial: rising(update, trial) - 60 * (not update)):
+        cells = [cell(scheme, values=rising) for scheme in ("dd^b", "d0", "00")] + [cell("aa^b", values=bad)]
+        figure, axes, _ = drawn(cells, scale="per-sample")
+        assert axes.get_ylim() == ends(start - (rising(1000, 0) + 0.15 - start) / 2, top)
+        assert said.format("below") in caption_of(figure)
     costs = {"metric": "test_cost", "column": "test_cost"}
-    figure, axes, _ = drawn([cell(values=falling)], scale="per-sample", **costs)
-    first, third = np.quantile(falling(UPDATES, 1.5), [0.25, 0.75])
-    assert axes.get_ylim() == ends(falling(1000, 0.75), third + 1.5 * (third - first))  # of costs the upper
-    assert numbers_in(caption_of(figure)) == ["4", "1.5"]
+    bad = cell("aa^b", values=lambda update, trial: falling(update, 0) + update**2)
+    figure, axes, _ = drawn([cell(values=falling), bad], scale="per-sample", **costs)
+    start, best = falling(50, 0) + 50**2, falling(1000, 1.5)
+    assert axes.get_ylim() == ends(falling(1000, 0.75), start + (start - best) / 2)
+    assert said.format("above") in caption_of(figure)
+    noise = cell(values=lambda update, trial: -28.0 - 0.1 * (update % 3))  # a twentieth is not divergence
+    alone = cell(values=lambda update, trial: -(10.0**3) * (update > 300))  # half of all points are shown
+    for one in (noise, alone):
+        assert "Values" not in caption_of(drawn([one], scale="per-sample")[0])
 
 
 WHOLE = {
     "straight": (straight, {}, {}, -2.25, 0.25),
-    "soon over": (lambda update, trial: -3.0 - 6 * (update < 100), {}, {}, -9, -3),
-    "none": (deep, {}, {"ylim": None}, deep(1000, 0) + 0.075, rising(500, 0) + 0.325),
+    "asked for": (deep, {}, {"ylim": (None, -2)}, deep(1000, 0) + 0.075, None),
+    "constant": (rising, {"records": {"n": lambda u, t: 5.0}}, {"metric": ["n"]}, 4.5, 5.5),
+    "zero": (rising, {"records": {"n": lambda u, t: 0.0}}, {"metric": ["n"]}, 0, 1),
     "record": (rising, {"records": {"n": lambda u, t: 1.0 + 999 * (u == 1000)}}, {"metric": ["n"]}, 1, 1000),
     "bound": (straight, {"bounds": {"bars-and-stripes": 0.5}}, {}, -2.25, 0.5),
 }
@@ -357,7 +319,12 @@ WHOLE = {
 @pytest.mark.parametrize(("values", "made", "options", "low", "high"), WHOLE.values(), ids=WHOLE)
 def test_an_axis_that_is_not_cut_shows_everything(values, made, options, low, high):
     figure, axes, _ = drawn([cell(values=values)], options, scale="per-sample", **made)
-    assert axes.get_ylim() == ends(low, high)
+    if high is None:
+        low, high = axes.get_ylim()[0], -2
+        assert low < deep(1000, 0)
+        assert axes.get_ylim() == (low, high)
+    else:
+        assert axes.get_ylim() == ends(low, high)
     assert numbers_in(caption_of(figure)) == ["4"]
     assert bounds_of(axes) == [0.5] * ("bounds" in made)
     assert ([*legend_of(figure)][1:] == ["upper bound"]) == ("bounds" in made)
@@ -366,8 +333,8 @@ def test_an_axis_that_is_not_cut_shows_everything(values, made, options, low, hi
 def test_a_band_above_the_bound_does_not_lengthen_the_axis():
     one_falls = [cell(values=lambda update, trial: -20.0 * (trial == 0 and update >= 500))]
     made = {"scale": "per-sample", "bounds": {"bars-and-stripes": 0.5}}
-    _, axes, _ = drawn(one_falls, {"statistic": "mean", "ylim": None}, **made)
-    assert axes.get_ylim() == ends(-5 - 10, 0.5)  # of mean and standard deviation, of four trials
+    _, axes, _ = drawn(one_falls, {"statistic": "mean", "ylim": (-15, None)}, **made)
+    assert axes.get_ylim() == pytest.approx((-15, 0.5 + 0.04 * 15.5))  # of mean -5 and deviation 10
 
 
 def test_bounds_far_above_are_said_in_the_order_of_their_panels_and_do_not_squeeze_the_curves():
@@ -383,7 +350,7 @@ def test_bounds_far_above_are_said_in_the_order_of_their_panels_and_do_not_squee
 @pytest.mark.parametrize(
     ("options", "xlim", "ylim"),
     [
-        ({"ylim": (-20, None)}, (-20, 1000), (-20, None)),
+        ({"ylim": (-20, None)}, (-20, 1020), (-20, None)),
         ({"ylim": (None, -1), "xlim": (100, 500)}, (100, 500), (None, -1)),
         ({"xlim": (None, 500)}, (-10, 500), (None, None)),
     ],
@@ -394,6 +361,25 @@ def test_limits_are_kept(options, xlim, ylim):
     assert all(asked in (None, end) for asked, end in zip(ylim, axes.get_ylim(), strict=True))
     if "xlim" in options:
         assert [*curves[NORMAL].line.index] == [u for u in UPDATES if xlim[0] <= u <= xlim[1]]
+
+
+def test_between_two_evaluations_the_line_is_shown_and_beyond_the_curves_a_message():
+    """Of evaluations at 0, 50, 100, ...: from 60 to 80 there is none."""
+    _, axes, curves = drawn(options={"xlim": (60, 80)}, scale="per-sample")
+    assert axes.get_xlim() == (60, 80)
+    inner = np.interp([60, 80], [50, 100], [rising(50, 0) + 0.15, rising(100, 0) + 0.15])
+    np.testing.assert_allclose(curves[NORMAL].line, inner)
+    error = refusal(drawn, options={"xlim": (2000, 3000)})
+    assert (error.kinds, numbers_in(str(error))) == (("unsuited",), ["0", "1000"])
+
+
+@pytest.mark.parametrize(("log", "x", "y"), [("x", "symlog", "linear"), ("xy", "symlog", "log")])
+def test_logarithmic_axes_are_linear_around_zero_alone(log, x, y):
+    made = {"records": {"n": lambda update, trial: 1.0 + update}}
+    _, axes, _ = drawn(options={"log": [*log], "metric": ["n"]}, **made)
+    assert (axes.get_xscale(), axes.get_yscale()) == (x, y)
+    low, high = axes.get_ylim()
+    assert 0 < low < 1 < 1001 < high or y == "linear"
 
 
 @pytest.mark.parametrize(
@@ -414,7 +400,8 @@ def test_the_x_axis_counts_as_the_grid_or_as_asked(settings, options, name, last
     figure, axes, curves = drawn(cells, options, rows_have={"seconds": [6.0, 8.0, 8.0, 10.0] * len(cells)})
     assert axes.get_xlabel() == name
     assert ("spread evenly over the updates" in caption_of(figure)) == (name == "seconds")
-    assert curves[NORMAL].line.index[-1] == axes.get_xlim()[1] == pytest.approx(last)
+    assert curves[NORMAL].line.index[-1] == pytest.approx(last)
+    assert axes.get_xlim()[1] == pytest.approx(1.02 * last)
     assert ticks_of(axes.xaxis).get(last, tick) == tick
 
 
@@ -431,7 +418,7 @@ def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
     """Five bands over each other would be mud."""
     for schemes in (["00", "d0", "dd^b", "aa^b"], ["00", "d0", "dd^b", "aa^b", "mm^b"]):
         cells = [cell(o, values=lambda u, t, i=i: rising(u, t) - i) for i, o in enumerate(schemes)]
-        figure, _, curves = drawn(cells, {"ylim": None}, scale="per-sample")
+        figure, _, curves = drawn(cells, scale="per-sample")
         for i, curve in enumerate(curves.values()):
             assert [*curve.band.index] == [*(curve.marks.index if len(schemes) == 5 else UPDATES)]
             below, above = (curve.line - curve.band[end] for end in ("min", "max"))
@@ -452,7 +439,7 @@ def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones(
 
 def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
     made = {"effective": lambda update: 40.0 * (update < 900), "at_most": -7.0}
-    figure, _, curves = drawn([cell(values=lambda update, trial: -5.0 - trial)], {"ylim": None}, **made)
+    figure, _, curves = drawn([cell(values=lambda update, trial: -5.0 - trial)], **made)
     np.testing.assert_allclose(curves[NORMAL].line / 16, np.where(UPDATES < 900, -6.5, -7.0))
     upper = np.asarray(curves[NORMAL].band)[:, 1]
     np.testing.assert_allclose(upper / 16, np.where(UPDATES < 900, -5.75, -7.0))
@@ -461,38 +448,13 @@ def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
     assert numbers_in(caption_of(figure)) == ["4", f"{late}", f"{4 * len(UPDATES)}", f"{late}"]
 
 
-def test_lines_that_hide_each_other_are_told_and_an_inset_shows_their_differences():
-    near = {"dd^b": 0.0, "aa^b": 0.01, "mm^b": -0.005, "00": -1.0}
-    cells = [cell(o, values=lambda u, t, d=d: rising(u, 0) + d * u / 1000) for o, d in near.items()]
-    figure, axes, _ = drawn(cells, trials=1, scale="per-sample")
-    (inset,) = axes.child_axes
-    mean = sum([*near.values()][:3]) / 3
-    for line, shift in zip(inset.lines, near.values(), strict=False):
-        np.testing.assert_allclose(line.get_ydata(), (shift - mean) * UPDATES / 1000, atol=1e-9)
-    assert len(inset.lines) == 3
-    assert numbers_in(caption_of(figure))[:2] == ["3", "0.015"]
-    bad = [*cells[:2], cell("mm^b", values=lambda u, t: rising(u, 0) - 30 * (u == 0))]
-    assert numbers_in(caption_of(drawn(bad, {"ylim": None}, trials=1, scale="per-sample")[0]))[0] == "2"
-    apart = [cell(o, values=lambda u, t, d=d: rising(u, 0) + 50 * d) for o, d in [*near.items()][1:]]
-    figure, axes, _ = drawn(apart, trials=1, scale="per-sample")
-    assert (axes.child_axes, "coincide" in caption_of(figure)) == ([], False)
-
-
-def test_an_untrained_machine_beyond_the_axis_draws_no_stroke_along_it():
-    far = [cell(values=lambda update, trial: -5.0 - 60 * (update == 0) + trial / 10)]
-    _, _, curves = drawn(far, {"ylim": (-6, -4)}, scale="per-sample")
-    assert [*curves[NORMAL].line.index] == [*UPDATES[1:]]
-    _, _, curves = drawn(far, {"ylim": None}, scale="per-sample")
-    assert [*curves[NORMAL].line.index] == [*UPDATES]
-
-
 def test_panels_of_one_data_set_have_one_scale_also_in_parts_of_a_figure():
     parts = [
         cell(values=straight),
         cell(values=lambda u, t: straight(u, t) - 4),
         cell(data="x", values=error),
     ]
-    panels = [it for part in parts for it in curves_panels(HandMade([part]), ["e"], Options(ylim=None))]
+    panels = [it for part in parts for it in curves_panels(HandMade([part]), ["e"], Options())]
     first, second, third = compose(panels, Page()).figure.axes
     margin = 0.04 * 16 * 2.5
     assert first.get_ylim() == second.get_ylim() == (16 * -6.25 - margin, 16 * 0.25 + margin)
@@ -572,7 +534,7 @@ TWICE = [("sampler", "CD-1"), ("sampler", "x")]
         ([cell()], {"trials": 0}, {}, "e", "incomplete", "cbm run"),
         ([cell()], {"metric": "test_log_likelihood"}, {}, "e", "incomplete", "test_log_likelihood"),
         ([cell(values=lambda *place: nan)], {}, {}, "e", "incomplete", "train_log_likelihood"),
-        ([cell()], {}, {"trials": 9}, "e", "incomplete", "cbm run"),
+        ([cell()], {}, {"trials": {cell()["run_id"]: 9}}, "e", "incomplete", "cbm run"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(cells, made, options, place, kind, content):
@@ -580,7 +542,6 @@ def test_what_cannot_be_drawn_is_said(cells, made, options, place, kind, content
     (problem,) = problems_of(error)
     assert (problem[:2], problem[2] if kind else "") == ((place, ""), kind)  # some are raised in other rooms
     assert content in str(error)
-    assert made != {"trials": 0} or numbers_in(str(error)) == ["2", "1"]  # unfinished and failed
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
@@ -640,18 +601,14 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
     assert all(len(its) >= 5 for its in places)
     assert not set.intersection(*places)
     for curve in curves.values():
-        assert (curve.marks == curve.line[curve.marks.index]).all()
+        steps = np.diff(curve.marks.index)
+        np.testing.assert_allclose(steps, steps[0])  # at regular places
+        between = np.interp(curve.marks.index, curve.line.index, curve.line)
+        np.testing.assert_allclose(curve.marks, between)
     bare = ("None", "")
     marks, lines = ([it for it in axes.lines if (it.get_marker() in bare) == no] for no in (False, True))
     assert len({line.get_linewidth() for line in lines}) == 3
     assert min(mark.get_zorder() for mark in marks) > max(line.get_zorder() for line in lines)
-
-
-def test_no_marker_is_at_an_end_of_the_axis_which_would_cut_it():
-    for shift, length in product((0.1, 0.5, 0.99), (3, 4, 16, 1000)):
-        places = places_of_marks(np.arange(length, dtype=float), shift)
-        assert 1 <= min(places) <= max(places) <= length - 2
-    assert {*places_of_marks(np.arange(2.0), 0.5)} <= {0, 1}  # of two points both are ends
 
 
 @pytest.mark.parametrize(("number", "long"), [(1, True), (11, True), *nightly((11, False))])
@@ -682,13 +639,13 @@ def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
     ("kind", "option", "value"),
     [
         ("curves", "layer", 2),
-        ("norms", "statistic", "final"),
+        ("curves", "statistic", "final"),
         ("settings", "smooth", 5),
         ("finals", "x", "epochs"),
         ("finals", "data", "rows"),
-        ("critical-difference", "ylim", None),
         ("settings", "statistic", "median"),
-        ("filters", "ylim", None),
+        ("filters", "ylim", (0, 1)),
+        ("activity", "log", ["y"]),
         ("activity", "statistic", "final"),
         ("samples", "layer", 1),
         ("data", "panels", ["offsets"]),

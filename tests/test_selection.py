@@ -12,7 +12,7 @@ import pytest
 
 import cbm_cli as cbm_api
 from cbm_cli.grid.read import read_grid
-from cbm_cli.report.chosen import Options, choose
+from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import Part, draw
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
@@ -255,17 +255,23 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     options = Options(choose=["learning_rate"])
     (panel,) = draw(Results(results), Part("finals", ["sweep"], options))  # not one for each rate
     assert any("learning rate" in note for note in panel.notes)
-    one, every = (
-        choose(Results(results), ["sweep"], it).cells
-        for it in (Options(choose=["learning_rate"], trials=1), options)
-    )
-    assert [cell.settings["run_id"] for cell in one] == [cell.settings["run_id"] for cell in every]
-    assert [cell.rows.size for cell in one] == [1, 1]
     cbm("report", choosing, "sweep", "-o", tmp_path / "page.html")
-    items = page_of((tmp_path / "page.html").read_text("utf-8")).all("td", "item")
-    assert len(items) == 2
+    page = page_of((tmp_path / "page.html").read_text("utf-8"))
     printed = {row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")}
-    assert {cell.at["data-learning_rate"] for cell in items} == printed
+    note = page.all("p", "note")[0].text
+    assert all(rate in note for rate in printed)
+    assert len(page.all("table", "cells")[0].all("tr")) == 1 + 6  # all rates are there
+
+
+def test_the_legend_says_which_value_was_chosen_for_a_line(results):
+    rates = {
+        row["offsets"]: row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")
+    }
+    panels = draw(Results(results), Part("curves", ["sweep"], Options(choose=["learning_rate"])))
+    names = [*panels[0].looks]
+    differ = len({*rates.values()}) > 1
+    for name, rate in zip(names, rates.values(), strict=True):
+        assert (f"= {rate})" in name) == differ
 
 
 def test_records_have_the_p_value_as_computed_and_the_corrected_one():

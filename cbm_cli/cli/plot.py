@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +15,17 @@ from cbm_cli.text import STATISTICS
 
 if TYPE_CHECKING:
     from cbm_cli.report.kinds import Part
-    from cbm_cli.report.panels import Panel
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _Value = click.Parameter
 
 
-def _limits(_: click.Context, option: _Value, text: str | None) -> tuple[float | None, float | None] | None:
-    """Read LOW:HIGH, either of which may be left out; ``none`` is None."""
-    if text == "none" and option.name == "ylim":
-        return None
+def _limits(_: click.Context, option: _Value, text: str | None) -> tuple[float | None, float | None]:
+    """Read LOW:HIGH, either of which may be left out."""
     match = re.fullmatch(rf"({_NUMBER})?:({_NUMBER})?", text or ":")
     low, high = (float(end) if end else None for end in match.groups()) if match else (1.0, 0.0)
     if low is not None and high is not None and low >= high:
-        also = ", or none for the uncut axis" if option.name == "ylim" else ""
-        raise CbmError(f"--{option.name} {text}: write LOW:HIGH, such as 0:1000 or :500{also}")
+        raise CbmError(f"--{option.name} {text}: write LOW:HIGH, such as 0:1000 or :500")
     return low, high
 
 
@@ -44,27 +39,23 @@ def _size(_: click.Context, __: _Value, text: str | None) -> str | tuple[float, 
     return size
 
 
-def page_options(command: Callable) -> Callable:
-    """Add the options for the form of a picture, shared by plot and figure."""
-    options = (
-        click.option("-o", "--output", type=click.Path(path_type=Path), help="File: .png, .pdf or .svg."),
-        click.option(
-            "--size",
-            metavar="column|page|WxH",
-            callback=_size,
-            help="Width of one column or of the page of a journal, or width and height in inches.",
-        ),
-        click.option("--font", default="STIXGeneral", show_default=True, help="Font of all texts."),
-        click.option("--caption", is_flag=True, help="Write the caption, too, as FILE.txt."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _axes(_: click.Context, __: _Value, text: str | None) -> list[str]:
+    axes = text.split(",") if text else []
+    if not {*axes} <= {"x", "y"}:
+        raise CbmError(f"--log {text}: write x, y or x,y")
+    return axes
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...")
-@page_options
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File: .png, .pdf or .svg.")
+@click.option(
+    "--size",
+    metavar="column|page|WxH",
+    callback=_size,
+    help="Width of one column or of the page of a journal, or width and height in inches.",
+)
+@click.option("--title", metavar="TEXT", help="Title in place of the settings; an empty one: none.")
 @choose_options
 @click.option(
     "--data",
@@ -88,9 +79,8 @@ def page_options(command: Callable) -> Callable:
     help="The x axis; default: epochs where the grid says epochs, else updates; of settings: a numeric one.",
 )
 @click.option("--xlim", metavar="LOW:HIGH", callback=_limits, help="Ends of the x axis.")
-@click.option(
-    "--ylim", metavar="LOW:HIGH|none", callback=_limits, help="Ends of the y axis; none: do not cut outliers."
-)
+@click.option("--ylim", metavar="LOW:HIGH", callback=_limits, help="Ends of the y axis.")
+@click.option("--log", metavar="x|y|x,y", callback=_axes, help="Axes with a logarithmic scale.")
 @click.option("--smooth", type=Whole(1), default=1, metavar="N", help="Running mean over N updates.")
 @click.option(
     "--statistic",
@@ -100,19 +90,22 @@ def page_options(command: Callable) -> Callable:
 )
 @click.option("--layer", type=Whole(1), help="Hidden layer of filters and activity.")
 def plot(
-    words: tuple[str, ...], output: Path | None, caption: bool, data: str | None, **choices: Any
+    words: tuple[str, ...],
+    output: Path | None,
+    size: str | tuple[float, float] | None,
+    title: str | None,
+    data: str | None,
+    **choices: Any,
 ) -> None:
     """Draw a picture of results: PNG, PDF or SVG.
 
     \b
     KIND is one of:
-      curves               learning curves: a line and a band over trials
+      curves               learning curves or records, with a band over trials
       finals               best and final value of each trial
       settings             the value of the table against a numeric setting
-      norms offsets angles what was recorded
       filters activity samples   what machines have learned
       data                 rows of data sets; name them after KIND
-      critical-difference  ranks of methods over data sets
 
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
     results/. In place of EXPERIMENT, RUN:TRIAL draws a trial; filters, activity and samples also take
@@ -120,9 +113,9 @@ def plot(
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.report.kinds import draw
+    from cbm_cli.report.panels import Page, compose
     from cbm_cli.results import Results
 
-    page = {name: choices.pop(name) for name in ("size", "font")}
     folder, part = read_part(words, choices | {"data": data})
     if output is None:
         raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg", "missing")
@@ -133,19 +126,9 @@ def plot(
         results = Results(Path(folder))
     with data_in(None if named else folder_of_data(data)):
         panels = draw(results, part)
-    write_picture(panels, page, output, caption)
-
-
-def write_picture(panels: Sequence[Panel], page: Mapping[str, Any], output: Path, caption: bool) -> None:
-    """Write panels as a picture, and say its caption, on stderr and in a text file beside it if asked for."""
-    from cbm_cli.report.panels import Page, compose
-    from cbm_cli.results.writing import write_atomically
-
-    picture = compose(panels, Page(**page))
+    picture = compose(panels, Page(size, title))
     picture.write(output)
     note(f"wrote {output}{picture.caption and f': {picture.caption}'}")
-    if caption:
-        write_atomically(output.with_suffix(".txt"), f"{picture.caption}\n".encode())
 
 
 def read_part(words: tuple[str, ...], choices: dict[str, Any]) -> tuple[str, Part]:

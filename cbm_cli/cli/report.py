@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 def report(target: Target, output: Path, select: Wanted) -> None:
     """Write one HTML page of results.
 
-    It has an overview, tables, curves and filters. The page can be filtered by scheme, sampler, data and
-    learning rate, sorted, printed and sent as one file. It also shows what is unfinished, what has diverged
-    or failed and why, and which versions computed it.
+    It has tables, which a click on a head sorts, curves, settings and versions, and says what is not finished
+    and why trials failed.
     """
     check_file("-o", output, [".html", ".htm"])
     from cbm_cli.report.page import write_report
 
-    for warning in write_report(target.results(), target.names, output, select):
-        note(f"warning: {warning}")
+    write_report(target.results(), target.names, output, select)
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

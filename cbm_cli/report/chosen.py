@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.report.style import names_of
 from cbm_cli.results import Metric, Results, Store, measured
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_trial, telling_apart
@@ -17,7 +18,6 @@ from cbm_cli.statistics.caption import chosen_note, made_note
 from cbm_cli.text import count, text_of
 
 MOST_PANELS = 24
-_VERSIONS = ("cbm_version", "kernel_version")
 
 Limits = tuple[float | None, float | None]
 
@@ -27,22 +27,20 @@ class Options:
     """What `cbm plot` is asked for, the same for every kind of picture that can use it."""
 
     select: Sequence[tuple[str, str]] = ()  # keep cells with these values; of one setting, alternatives
-    choose: Sequence[str] | None = (
-        None  # settings, of whose values each cell has the best; default: the table's
-    )
+    choose: Sequence[str] | None = None  # settings of whose values each cell has the best; default: table's
     by: str | None = None  # part of the data that decides
     constants: bool = False  # whether settings may be selected that do not vary
     metric: Sequence[str] = ()  # columns of curves or records
     panels: Sequence[str] | None = None  # settings that make the panels, and metric; the rest make lines
     x: str | None = None  # updates, epochs, seconds, gradient-steps; of settings: one
     xlim: Limits = (None, None)
-    ylim: Limits | None = (None, None)  # None: never cut
+    ylim: Limits = (None, None)
+    log: Sequence[str] = ()  # axes, x and y
     smooth: int = 1  # updates in a running mean
     statistic: str | None = None  # of curves, median or mean; else of a trial, by default the table's
     layer: int | None = None  # hidden layer, from 1; default: the last
     data: str | None = None  # of a machine file: the rows that it is shown
-    title: str = ""  # of the panel of a figure of the paper
-    trials: int | Mapping[str, int] | None = None  # only the one of this number, or of each run its own
+    trials: Mapping[str, int] | None = None  # the only trial of each run that is drawn
 
     @property
     def average(self) -> str:
@@ -64,7 +62,6 @@ class Chosen:
     cells: Sequence[Cell]  # each with "experiment" among its settings, without a metric
     table: Mapping[str, Any]  # of the first experiment
     stores: Mapping[str, Store]
-    bounds: Mapping[tuple[str, str], float]  # upper bounds by experiment and data set, in nats per sample
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
     notes: Sequence[str] = ()  # on values that were chosen
@@ -78,9 +75,17 @@ class Chosen:
         """Return the summaries of the finished trials of all cells."""
         return pd.concat([cell.trials.frame.iloc[cell.rows] for cell in self.cells])
 
-    def store(self, cell: Cell) -> Store:
-        """Return the store that holds a cell."""
-        return self.stores[cell.settings["experiment"]]
+    def bound(self, cell: Cell) -> float | None:
+        """Return the upper bound of the log-likelihood of a cell's data set, in nats per sample."""
+        bounds = self.stores[cell.settings["experiment"]].manifest().get("upper_bounds") or {}
+        return bounds.get(cell.settings["data"])
+
+    def choice(self, cell: Cell) -> str:
+        """Return the values that were chosen in a cell, in words, where not all cells have the same."""
+        keys = {key_of(one.choice.values, one.choice.values) for one in self.cells if one.choice}
+        if not cell.choice or len(keys) < 2:
+            return ""
+        return names_of([*cell.choice.values], key_of(cell.choice.values, cell.choice.values))
 
 
 def choose(results: Results | None, names: Sequence[str], options: Options) -> Chosen:
@@ -93,43 +98,52 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
     IncompleteError
         No finished trial of what is selected.
     """
-    runs = [run for name in names if (run := find_trial(name, results))]
-    stores = {store.experiment: store for store, *_ in runs}
-    experiments = [name for name in names if not MACHINE_NAME.fullmatch(name)]
-    stores |= {name: (results or Results(Path("results"))).store(name) for name in experiments}
-    manifests = [_with_names(store.manifest(), name) for name, store in stores.items()]
-    if runs:
-        options = replace(options, trials=(only := {run_id: number for _, run_id, number in runs}))
+    stores, only = _named(results, names)
+    manifests = [
+        {**manifest, "cells": [{**cell, "experiment": name} for cell in manifest["cells"]]}
+        for name, manifest in ((name, store.manifest()) for name, store in stores.items())
+    ]
+    if only:
+        options = replace(options, trials=only)
         manifests = [it | {"cells": [c for c in it["cells"] if c["run_id"] in only]} for it in manifests]
         if sum(len(it["cells"]) for it in manifests) < len(only):
             told = "the grid last run does not ask for all of these runs; `cbm run` with their grid does"
             raise CbmError(f"{' '.join(names)}: {told}", "missing")
-    return arrange(stores, select_cells(manifests, options.select, options.constants), options)
-
-
-def arrange(stores: Mapping[str, Store], manifests: Sequence[Mapping[str, Any]], options: Options) -> Chosen:
-    """Return the cells of manifests that have finished trials, in lines and panels; raises as `choose`."""
-    summaries = {name: store.summary() for name, store in stores.items()}
-    shown = [
-        _shown(store, summaries[name], _with_names(manifest, name), options)
-        for (name, store), manifest in zip(stores.items(), manifests, strict=True)
-    ]
-    every, table = [cell for cells in shown for cell in cells], shown[0].manifest["table"]
-    lines, panels = _axes([cell.settings for cell in every], table, options)
-    _check_panels([cell.settings for cell in every], panels)
+    selected = select_cells(manifests, options.select, options.constants)
+    pairs = zip(stores.values(), selected, strict=True)
+    shown = [_shown(store, manifest, options) for store, manifest in pairs if manifest["cells"]]
+    every = [cell for cells in shown for cell in cells]
     done = [cell for cell in every if len(cell.rows)]
     if not done:
-        raise IncompleteError(_nothing(stores, summaries))
-    bounds = {
-        (name, data): bound
-        for name, manifest in zip(stores, manifests, strict=True)
-        for data, bound in (manifest.get("upper_bounds") or {}).items()
-    }
-    said = [note.rstrip(".") for cells in shown for note in chosen_note(cells, letters=False)]
-    notes = list(dict.fromkeys(said))
-    chosen = Chosen(done, table, stores, bounds, lines, panels, notes)
+        if all(store.summary().empty for store in stores.values()):
+            raise next(iter(stores.values())).nothing_yet()
+        told = "no finished trial of what is selected; run more with `cbm run`"
+        raise IncompleteError(f"{', '.join(stores)}: {told}")
+    table = shown[0].manifest["table"]
+    lines, panels = _axes([cell.settings for cell in every], table, options)
+    notes = [note.rstrip(".") for cells in shown for note in chosen_note(cells, letters=False)]
+    chosen = Chosen(done, table, stores, lines, panels, list(dict.fromkeys(notes)))
     _warn_of_versions(chosen.rows())
     return chosen
+
+
+def _named(results: Results | None, names: Sequence[str]) -> tuple[dict[str, Store], dict[str, int]]:
+    """Return the stores of experiments and of RUN:TRIAL by experiment, and the trials of these by run."""
+    runs = [run for name in names if (run := find_trial(name, results))]
+    stores = {store.experiment: store for store, *_ in runs}
+    experiments = [name for name in names if not MACHINE_NAME.fullmatch(name)]
+    stores |= {name: (results or Results(Path("results"))).store(name) for name in experiments}
+    return stores, {run_id: number for _, run_id, number in runs}
+
+
+def _warn_of_versions(rows: pd.DataFrame) -> None:
+    """Warn of trials that different versions have computed."""
+    for column in [name for name in ("cbm_version", "kernel_version") if name in rows]:
+        versions = rows[column].dropna().value_counts().sort_index()
+        if len(versions) > 1:
+            told = ", ".join(f"{version} ({count(n, 'trial')})" for version, n in versions.items())
+            warnings.warn(f"results of different {column.replace('_', ' ')}s: {told}", stacklevel=2)
+            return
 
 
 def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
@@ -141,8 +155,8 @@ def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
     return [cell.measured(measure) for cell in chosen.cells]
 
 
-def notes_of(cells: Sequence[Cell], them: str = "Open markers: doubtful estimates") -> list[str]:
-    """Say what makes the values of cells doubtful, and how `cbm evaluate` made them; ``them`` names those."""
+def notes_of(cells: Sequence[Cell]) -> list[str]:
+    """Say what makes the values of cells doubtful, and how `cbm evaluate` made them."""
     notes = [note.removesuffix(".") for note in made_note(cells)]
     if cells[0].measure.metric.better <= 0:
         return notes
@@ -151,16 +165,12 @@ def notes_of(cells: Sequence[Cell], them: str = "Open markers: doubtful estimate
         told.append(f"the last log Z of {doubtful:,} of {count(sum(cell.n for cell in cells), 'trial')}")
     if bounded := sum(int(cell.bounded.sum()) for cell in cells):
         told.append(f"{count(bounded, 'value')} disproved, and taken as the most that known states allow")
-    return [*notes, *[f"{them} ({'; '.join(told)})"] * bool(told)]
+    return [*notes, *[f"Open markers: doubtful estimates ({'; '.join(told)})"] * bool(told)]
 
 
-def _with_names(manifest: Mapping[str, Any], experiment: str) -> dict[str, Any]:
-    """Return a manifest whose cells have the experiment among their settings."""
-    return {**manifest, "cells": [{**cell, "experiment": experiment} for cell in manifest["cells"]]}
-
-
-def _shown(store: Store, summary: pd.DataFrame, manifest: Mapping[str, Any], options: Options) -> Cells:
+def _shown(store: Store, manifest: Mapping[str, Any], options: Options) -> Cells:
     """Return the cells of an experiment, with the best values of settings if any are to be chosen."""
+    summary = store.summary()
     trials = Trials(summary, lambda _: store)
     cells = make_cells(trials, manifest, Measure(Metric("")))
     choosing = choosing_of(manifest["table"], options.choose, options.by)
@@ -169,25 +179,10 @@ def _shown(store: Store, summary: pd.DataFrame, manifest: Mapping[str, Any], opt
         cells = with_measure(cells, choosing, next(iter(known), None), options.statistic)
     if options.trials is None:
         return cells
-    kept, numbers = options.trials, summary["trial"].to_numpy()
-
-    def only(cell: Cell) -> Cell:
-        number = kept if isinstance(kept, int) else kept[cell.settings["run_id"]]
-        return replace(cell, rows=cell.rows[numbers[cell.rows] == number])
-
-    return replace(cells, cells=[only(cell) for cell in cells])
-
-
-def _check_panels(cells: Sequence[CellSettings], panels: Sequence[str]) -> None:
-    """Raise CbmError for more panels than can be read."""
-    number = len({key_of(cell, panels) for cell in cells})
-    if number > MOST_PANELS:
-        raise CbmError(
-            f"{number} panels are too many to read (at most {MOST_PANELS}); "
-            f"select values of {', '.join(panels)}, as in "
-            f"--select {panels[0]}={text_of(cells[0][panels[0]])}",
-            "limit",
-        )
+    numbers, wanted = summary["trial"].to_numpy(), options.trials
+    kept = [cell.rows[numbers[cell.rows] == wanted[cell.settings["run_id"]]] for cell in cells]
+    only = [replace(cell, rows=rows) for cell, rows in zip(cells, kept, strict=True)]
+    return replace(cells, cells=only)
 
 
 def _axes(
@@ -213,27 +208,9 @@ def _axes(
     known = [*table["groups"], *table["rows"], *table["columns"]]
     others = sorted(columns, key=lambda c: known.index(c) if c in known else len(known))
     rest = telling_apart(cells, [*lines, *panels], others)
-    return (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)
-
-
-def _nothing(stores: Mapping[str, Store], summaries: Mapping[str, pd.DataFrame]) -> str:
-    """Say that no trial is finished, and where the trials of the experiments stand."""
-    names = ", ".join(stores)
-    if not all(summary.empty for summary in summaries.values()):
-        return f"{names}: no finished trial of what is selected; run more with `cbm run`"
-    states = [store.unfinished(run) for store in stores.values() for run in sorted(store.runs())]
-    interrupted, failed = (sum(map(len, those)) for those in zip(*states, strict=True)) if states else (0, 0)
-    parts = [f"{count(interrupted, 'trial')} unfinished, running or interrupted"] * bool(interrupted)
-    parts += [f"{failed} failed"] * bool(failed)
-    where = f" ({', '.join(parts)})" if parts else ""
-    return f"{names}: no finished trial yet{where}; start or continue with `cbm run`"
-
-
-def _warn_of_versions(rows: pd.DataFrame) -> None:
-    """Warn of trials that different versions have computed."""
-    for column in filter(rows.__contains__, _VERSIONS):
-        versions = rows[column].dropna().value_counts()
-        if len(versions) > 1:
-            shown = ", ".join(f"{version} ({count(n, 'trial')})" for version, n in sorted(versions.items()))
-            warnings.warn(f"results of different {column.replace('_', ' ')}s: {shown}", stacklevel=2)
-            return
+    lines, panels = (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)
+    if (number := len({key_of(cell, panels) for cell in cells})) > MOST_PANELS:
+        some = f"--select {panels[0]}={text_of(cells[0][panels[0]])}"
+        told = f"{number} panels are too many to read (at most {MOST_PANELS})"
+        raise CbmError(f"{told}; select values of {', '.join(panels)}, as in {some}", "limit")
+    return lines, panels

@@ -1,33 +1,30 @@
-"""Learning curves of methods, and a metric against a setting: lines with bands or bars over trials."""
+"""Learning curves and records of methods: lines with bands or bars over trials."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.words import name_of
-from cbm_cli.report.chosen import Chosen, Options, choose, notes_of, shown_cells
-from cbm_cli.report.limits import Ends, y_ends
+from cbm_cli.report.chosen import Chosen, Limits, Options, choose
 from cbm_cli.report.panels import Panel, in_order
-from cbm_cli.report.series import Curve, Curves, read_curves, summarised
-from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, plain, title_of
-from cbm_cli.results import Metric, Results
-from cbm_cli.results.cells import Measure
-from cbm_cli.results.selection import Key, columns_named, key_of
+from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, names_of
+from cbm_cli.results import Metric, Results, default_metric, fewest_effective
+from cbm_cli.results.cells import Cell, Measure, mean
+from cbm_cli.results.inventory import CellSettings
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count, text_of
 
 _MARKS = 6  # markers of a line
 _ESTIMATES = 40  # by AIS; of a line of more not each has a marker, which says whether it is reliable
 _MOST_BANDS = 4  # of a panel; more would be mud, and are drawn as bars
 _MOST_TICKS = 8  # numbers along an axis of settings
-_ALIKE = 0.01  # share of the height within which lines hide each other
 _SAID = {"median": ("Median", "quartiles"), "mean": ("Mean", "standard deviation")}
 _COUNTS = {
     "diverged": "{diverged} diverged, from there on left out",
@@ -40,154 +37,285 @@ _COUNTS = {
 }
 
 
-def curves_panels(
-    results: Results | None, experiments: Sequence[str], options: Options, preset: str | None = None
-) -> list[Panel]:
+def curves_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
     """Draw learning curves with a band over trials.
 
     Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
     panels, and so does every data set. The line is the median and the band spans the quartiles over trials;
-    of more than four lines, bars at the markers do. The y axis is cut as `limits.y_ends` says; all panels of
-    a data set and metric have the same one. Where lines hide each other, an inset shows how they differ.
+    of more than four lines, bars at the markers do. All panels of a data set and metric have the same y axis.
     """
-    return line_panels(read_curves(choose(results, experiments, options), options, preset), options)
+    return line_panels(read_curves(choose(results, experiments, options), options), options)
 
 
-def settings_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
-    """Draw what the table shows against a numeric setting: its mean and deviation for each value."""
-    chosen = choose(results, experiments, replace(options, x=None))
-    column = _numeric(chosen, options.x)
-    lines, panels = ([c for c in columns if c != column] for columns in (chosen.lines, chosen.panels))
-    found: dict[tuple[Key, Key, str], dict[float, pd.Series]] = {}
-    doubts: dict[tuple[Key, Key, str], dict[float, float]] = {}
-    cells = shown_cells(chosen, options)
-    for cell in cells:
-        keys = key_of(cell.settings, lines), key_of(cell.settings, panels), cell.settings["data"]
-        values = pd.Series(cell.values).replace([np.inf, -np.inf], np.nan)
-        found.setdefault(keys, {})[float(cell.settings[column])] = values
-        share = (cell.doubts | cell.bounded).mean() if cell.n and cell.measure.metric.better > 0 else 0.0
-        doubts.setdefault(keys, {})[float(cell.settings[column])] = float(share)
-    (metric, scale, _), said = cells[0].measure, said_of(cells[0].measure)
-    curves = []
-    for keys, points in found.items():
-        trials = pd.DataFrame(points).T.sort_index().dropna(how="all")
-        curves.append(Curve(*keys, metric, trials, doubt=pd.Series(doubts[keys]).reindex(trials.index)))
-    known = [curve for curve in curves if len(curve.trials)]
+# Reading
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method in one panel."""
+
+    key: Key  # values of the columns that tell lines apart
+    panel: Key
+    data: str  # title of the data set
+    metric: Metric
+    # (points, trials), indexed by the x axis; likelihoods and costs in the table's scale. A trial that
+    # stopped early keeps its last value, one that diverged has none from there on.
+    trials: pd.DataFrame
+    # trials that diverged, have gaps or stopped before others; estimates by AIS, those of too few effective
+    # runs (doubtful), and whether the effective runs of some are not known (unjudged)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    bound: float | None = None  # upper bound in the same scale
+    doubt: pd.Series | None = None  # share of the trials whose estimate is doubtful, (points,)
+    choice: str = ""  # values that were chosen for it, in words
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Everything that the panels show."""
+
+    curves: list[Curve]
+    lines: list[str]  # columns whose values name the lines
+    panels: list[str]
+    scale: str
+    xlabel: str
+    notes: Sequence[str]  # on values of settings that were chosen
+    points: bool = False  # a value of each setting, not of each update
+
+
+def summarised(trials: pd.DataFrame, average: str) -> pd.DataFrame:
+    """Return a line over trials (points, trials) and the ends of its band, as low, line and high.
+
+    The ``median`` lies between quartiles, the ``mean`` between mean ± a standard deviation.
+    """
+    if average == "mean":
+        line, half = trials.mean(axis=1), trials.std(axis=1).fillna(0)  # of a single trial
+        return pd.DataFrame({"low": line - half, "line": line, "high": line + half})
+    shares = {"low": 0.25, "line": 0.5, "high": 0.75}
+    return pd.DataFrame({name: trials.quantile(share, axis=1) for name, share in shares.items()})
+
+
+def read_curves(chosen: Chosen, options: Options) -> Curves:
+    """Read the curves or records of metrics, by default the table's.
+
+    Raises
+    ------
+    CbmError
+        Unknown metric, or no curve between the ends of the x axis.
+    IncompleteError
+        Nothing was evaluated or recorded, or has no finite value.
+    """
+    metrics, x = metrics_of(chosen, options), x_of(options, chosen.settings)
+    lines, panels = [*chosen.lines], [*chosen.panels]
+    if len(metrics) > 1 and (options.panels is None or "metric" in options.panels):
+        panels.append("metric")
+    elif len(metrics) > 1:
+        lines = [c for c in lines if len({key_of(settings, [c]) for settings in chosen.settings}) > 1]
+        lines.append("metric")
+    found = []
+    for cell in chosen.cells:
+        for metric in map(Metric, metrics):
+            settings = {**cell.settings, "metric": metric.column}
+            measured = cell.measured(Measure(metric, chosen.table["scale"]))
+            if curve := _curve(chosen, measured, x, options):
+                found.append(replace(curve, key=key_of(settings, lines), panel=key_of(settings, panels)))
+    if not found:
+        raise IncompleteError(f"{', '.join(chosen.stores)}: {', '.join(metrics)} has no finite value to draw")
+    shown = [replace(one, trials=_between(one.trials, options.xlim)) for one in found]
+    shown = [one for one in shown if len(one.trials)]
+    if not shown:
+        first, last = (of(it.trials.index[place] for it in found) for of, place in ((min, 0), (max, -1)))
+        raise CbmError(f"--xlim: the curves go from {first:g} to {last:g} {x}; show some of that", "unsuited")
+    return Curves(shown, lines, panels, chosen.table["scale"], x.replace("-", " "), chosen.notes)
+
+
+def metrics_of(chosen: Chosen, options: Options) -> list[str]:
+    """Return the metrics to draw; an error lists the columns that there are."""
+    firsts = [replace(cell, rows=cell.rows[:1]) for cell in chosen.cells]
+    frames = (frame for first in firsts for kind in ("curves", "records") for frame in first.frames(kind))
+    known = dict.fromkeys(c for frame in frames for c in frame if c not in ("update", "epoch"))
+    there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
+    for name in options.metric:
+        if name not in known:
+            raise CbmError(f"--metric {name}: no column of the curves or the records; {there}", "unknown")
+    usual = chosen.table["metric"] or default_metric(chosen.rows())
+    if options.metric or usual in known:
+        return [*(options.metric or (usual,))]
+    names = f"{', '.join(chosen.stores)}: the results hold no {usual or 'likelihood or cost'} to draw"
+    raise IncompleteError(names + f"; --metric: {there}" * bool(known))
+
+
+def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None:
+    """Return the curve of a cell; None without a finite value."""
+    curves = zip(cell.curves(), cell.trials.diverged[cell.rows], strict=True)
+    known = [(curve, bool(lost)) for curve, lost in curves if len(curve)]
+    trials, metric = _held(known), cell.measure.metric
+    if trials.empty:
+        return None
+    holes = trials.isna().any().to_numpy() & ~np.array([lost for _, lost in known])
+    counts = {"diverged": sum(lost for _, lost in known), "gaps": int(holes.sum())}
+    counts["stopped"] = sum(curve.index[-1] < trials.index[-1] for curve, lost in known if not lost)
+    doubt, of_ais = _doubts(cell) if metric.better > 0 else (None, {})
+    if options.smooth > 1:
+        trials = trials.apply(_running_mean, width=options.smooth)
+    place = _place(cell, x)
+    trials.index = place(trials.index)
+    doubt = None if doubt is None else doubt.set_axis(place(doubt.index))
+    bound = chosen.bound(cell) if metric.better > 0 else None
+    scaled = None if bound is None else bound * float(cell.scale[0])
+    about = (cell.settings["data"], metric, trials, counts | of_ais, scaled, doubt, chosen.choice(cell))
+    return Curve((), (), *about)
+
+
+def _between(trials: pd.DataFrame, ends: Limits) -> pd.DataFrame:
+    """Return the part of curves between ends of the x axis, at which they have the value of their line."""
+    first, last = trials.index[[0, -1]]
+    inner = [end for end in ends if end is not None and first < end < last and end not in trials.index]
+    if inner:
+        trials = trials.reindex(trials.index.union(inner))
+        trials.loc[inner] = trials.interpolate("index").loc[inner]
+    return trials.loc[slice(*ends)]
+
+
+def _held(known: Sequence[tuple[pd.Series, bool]]) -> pd.DataFrame:
+    """Return finite values (updates, trials); trials that stopped hold their last value, if not diverged."""
     if not known:
-        raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
-    values = np.unique(np.concatenate([curve.trials.index for curve in known]))
-    log, name = bool(values[0] > 0 and values[-1] >= 10 * values[0]), plain(name_of(column))
-    drawn = Curves(known, lines, panels, scale, name, chosen.notes, points=True, log=log)
-    notes = [f"The {said} of each trial{f', the {name} on a logarithmic axis' * log}", *notes_of(cells)]
-    found_panels = line_panels(drawn, replace(options, statistic="mean"))
-    return [replace(it, notes=[*notes, *it.notes]) for it in found_panels]
+        return pd.DataFrame()
+    updates = np.unique(np.concatenate([curve.index for curve, _ in known])).astype(float)
+    held = [curve.reindex(updates, method=None if lost else "ffill") for curve, lost in known]
+    trials = pd.concat(held, axis=1, keys=range(len(held)))
+    return trials.replace([np.inf, -np.inf], np.nan).dropna(how="all")
 
 
-def _numeric(chosen: Chosen, name: str | None) -> str:
-    """Return the column of the setting that is asked for, else the only numeric one that varies."""
-    columns = columns_named(name, chosen.settings, "--x") if name else [*chosen.lines, *chosen.panels]
-    values = {c: {text_of(settings.get(c)) for settings in chosen.settings} for c in columns}
-    numeric = [c for c, texts in values.items() if len(texts) > 1 and all(map(_is_number, texts))]
-    if len(numeric) != 1:
-        place = f"--x {name}" if name else "settings"
-        there = f"there are {', '.join(numeric)}" if numeric else "no numeric setting varies"
-        there += "; --choose none draws all values of one that is chosen" * bool(chosen.notes)
-        raise CbmError(f"{place}: name one numeric setting that varies; {there}", "unsuited")
-    return numeric[0]
+def _doubts(cell: Cell) -> tuple[pd.Series | None, dict[str, int]]:
+    """Return the share of trials whose estimates by AIS have too few effective runs, and their numbers."""
+    row, frames = cell.trials.frame.iloc[cell.rows[0]], cell.frames()
+    known = [frame.set_index("update") for frame in frames if "effective_sample_size" in frame]
+    unjudged = int(row["evaluate_method"] == "ais" and len(known) < len(frames))
+    if not known:
+        return None, {"unjudged": unjudged}
+    sizes = pd.concat([frame["effective_sample_size"] for frame in known], axis=1)
+    doubtful = sizes < fewest_effective(row["evaluate_runs"])
+    counts = {"doubtful": int(doubtful.sum().sum()), "estimates": int(sizes.count().sum())}
+    counts |= {"disproved": int((sizes == 0).sum().sum()), "unjudged": unjudged}
+    return doubtful.sum(axis=1) / sizes.count(axis=1), counts
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False
+def _running_mean(values: pd.Series, width: float) -> pd.Series:
+    """Return means over ``width`` updates around each row, in which every update weighs alike.
+
+    An update between rows has the value of the nearest one. So rows that stand close together, as in the
+    window of a recorder, weigh no more than others.
+    """
+    known = values.dropna()
+    x = known.index.to_numpy(float)
+    if len(x) < 2:
+        return values
+    edges = np.concatenate([x[:1], (x[1:] + x[:-1]) / 2, x[-1:]])
+    sums = np.concatenate([[0.0], np.cumsum(known.to_numpy() * np.diff(edges))])
+    first, last = (x - width / 2).clip(x[0]), (x + width / 2).clip(max=x[-1])
+    totals = np.interp(last, edges, sums) - np.interp(first, edges, sums)
+    return pd.Series(totals / (last - first), known.index).reindex(values.index)
 
 
-def said_of(measure: Measure) -> str:
-    """Return the statistic of a trial in words."""
-    best = "minimum" if measure.metric.better < 0 else "maximum"
-    at = {"best-valid": "value at the best validation value", "max-of-mean": "value where the mean is best"}
-    return {"max": best, "final": "final value", **at}[measure.statistic]
+def x_of(options: Options, cells: Sequence[CellSettings]) -> str:
+    """Return the x axis: by default what the grid counts trainings in, epochs or updates."""
+    return options.x or ("epochs" if all(text_of(cell.get("epochs")) for cell in cells) else "updates")
+
+
+def _place(cell: Cell, x: str) -> Callable[[pd.Index], pd.Index]:
+    """Return where updates stand on the x axis."""
+    curves = [curve for curve in cell.frames() if len(curve)]
+    ends = [curve["update"].iloc[-1] for curve in curves] or [1]
+    epochs = sum(curve["epoch"].iloc[-1] for curve in curves) / max(sum(ends), 1)  # an update
+    if x == "epochs":
+        return lambda updates: updates * epochs
+    if x == "seconds":
+        seconds = mean(cell.trials.numbers("seconds")[cell.rows])
+        return lambda updates: updates * (seconds / max(np.mean(ends), 1))
+    if x == "gradient-steps":
+        first = float(cell.settings.get("pretraining_epochs") or 0) / epochs if epochs else 0.0
+        return lambda updates: updates + first
+    return lambda updates: updates
+
+
+# Drawing
 
 
 def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     """Return the panels of curves, in which every line looks the same everywhere."""
     looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
-    names, panels = _names_of_lines(drawn), []
     within: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
         within.setdefault(curve.panel, []).append(curve)
-    together: dict[Key, list[Curve]] = {}  # of panels of one data set and the same metrics
-    for curves in within.values():
-        together.setdefault(_scale_of(curves), []).extend(curves)
-    limits = {scale: ends_of(curves, options) for scale, curves in together.items()}
-    free = options.ylim in (None, (None, None))
+    panels = []
     for key, curves in within.items():
-        scale = _scale_of(curves)
-        ends = limits[scale]
+        scale = curves[0].data, *dict.fromkeys(curve.metric.column for curve in curves)
+        compared = [it for it in drawn.curves if it.data == scale[0] and it.metric.column in scale]
+        ends, bound, notes = _y_axis(drawn, compared, options)
+        names = {name: looks[curve.key] for name, curve in zip(_names_of(drawn, curves), curves, strict=True)}
         panel = Panel(
-            partial(_draw, drawn, curves, looks, ends, options),
+            partial(_draw, drawn, curves, looks, ends, bound, options),
             key,
-            title_of(options.title, drawn.panels, key),
+            names_of(drawn.panels, key),
             drawn.xlabel,
             measure_of(drawn, [curve.metric for curve in curves]),
-            ends,
-            scale if free else None,
-            {names[curve.key]: looks[curve.key] for curve in curves}
-            | ({"upper bound": BOUND} if ends.bounded else {}),
-            _notes(drawn, curves, ends, options),
+            scale if options.ylim == (None, None) else None,
+            names | ({} if bound is None else {"upper bound": BOUND}),
+            [*_notes(drawn, curves, options), *notes],
         )
         panels.append(panel)
     return in_order(panels)
 
 
-def _scale_of(curves: Sequence[Curve]) -> Key:
-    return curves[0].data, *dict.fromkeys(curve.metric.column for curve in curves)
+def _y_axis(
+    drawn: Curves, curves: Sequence[Curve], options: Options
+) -> tuple[tuple[float, float], float | None, list[str]]:
+    """Return the lowest and the highest value to show, the upper bound if it is drawn, and notes.
+
+    If curves that diverge, or untrained machines, would take more than half of the height, the axis ends
+    beyond the worst first evaluation by half of what is learned from there on, at least by a twentieth of it;
+    half of all points are shown in any case. A bound takes at most a third of the height.
+    """
+    better, tables = curves[0].metric.better, [summarised(it.trials, options.average) for it in curves]
+    values, notes = pd.concat(tables), list[str]()
+    (low, high), (first, last) = (float(of(values.to_numpy())) for of in (np.nanmin, np.nanmax)), options.ylim
+    if better and not drawn.points and options.ylim == (None, None):
+        lines = [better * it["line"].iloc[min(len(it) - 1, 1) :] for it in tables]
+        start, best = min(it.iloc[0] for it in lines), max(it.max() for it in lines)
+        end = min(start - max((best - start) / 2, abs(start) / 20), float(pd.concat(lines).median()))
+        if better * (low if better > 0 else high) < 2 * end - best:
+            low, high = (end, high) if better > 0 else (low, -end)
+            notes.append(f"Values far {'below' if better > 0 else 'above'} the first ones are not shown")
+    low, high = low if first is None else first, high if last is None else last
+    bounds = {it.bound for it in curves}
+    bound = bounds.pop() if len(bounds) == 1 else None
+    if bound is not None and not low <= bound <= (high + (high - low) / 2 if last is None else high):
+        notes.append(f"Upper bound, not shown: {bound:.4g}")
+        bound = None
+    return (low, high if bound is None else max(values["line"].max(), bound)), bound, notes
 
 
-def _names_of_lines(drawn: Curves) -> dict[Key, str]:
+def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
     """Return the names of lines for the legend: scheme, sampler and rate, and others where these are alike.
 
-    Metrics are named without the words that all of them share.
+    Metrics are named without the words that all of them share. What was chosen for a line is behind its name.
     """
     keys = list(dict.fromkeys(curve.key for curve in drawn.curves))
     shared = _shared_words(curve.metric for curve in drawn.curves)
     first = [column in ("offsets", "sampler", "learning_rate", "metric") for column in drawn.lines]
-    short = {key: tuple(compress(key, first)) for key in keys}
+    short = {key: tuple(v for v, it in zip(key, first, strict=True) if it) for key in keys}
 
     def words(column: str, value: str) -> str:
         name = named(column, value)
         return " ".join(w for w in name.split() if column != "metric" or w not in shared).rstrip(":") or name
 
-    names = {}
-    for key in keys:
-        alone = any(first) and [*short.values()].count(short[key]) == 1
-        kept = zip(drawn.lines, key, first, strict=True)
-        names[key] = ", ".join(filter(None, (words(c, v) for c, v, it in kept if it or not alone)))
-    return names
+    def name_of(curve: Curve) -> str:
+        alone = any(first) and [*short.values()].count(short[curve.key]) == 1
+        kept = zip(drawn.lines, curve.key, first, strict=True)
+        parts = [words(column, value) for column, value, it in kept if it or not alone]
+        return ", ".join(filter(None, parts)) + f" ({curve.choice})" * bool(curve.choice)
 
-
-def ends_of(curves: Sequence[Curve], options: Options) -> Ends:
-    """Return the ends of the y axis of curves that are shown together."""
-    found = [summarised(curve.trials, options.average) for curve in curves]
-    table, better, bounds = pd.concat(found), curves[0].metric.better, {curve.bound for curve in curves}
-    start = (min if better > 0 else max)(one["line"].iloc[0] for one in found)
-    bound = bounds.pop() if len(bounds) == 1 else None
-    return y_ends(table["line"].to_numpy(), table.to_numpy().ravel(), better, options, start, bound)
-
-
-def coinciding(curves: Sequence[Curve], average: str, ends: Ends) -> list[Curve]:
-    """Return the most curves that lie on one of them: nearly everywhere within 1% of the height, else 10%."""
-    lines = [curve.line(average) for curve in curves]
-    near = _ALIKE * (ends.high - ends.low)
-
-    def alike(one: pd.Series, other: pd.Series) -> bool:
-        apart = (one - other).abs()
-        return one.index.equals(other.index) and apart.quantile(0.95) < near and apart.max() < 10 * near
-
-    groups = [[it for it, other in zip(curves, lines, strict=True) if alike(other, line)] for line in lines]
-    largest = max(groups, key=len)
-    return largest if len(largest) > 1 and len(lines[0]) > 2 else []
+    return [*map(name_of, curves)]
 
 
 def measure_of(drawn: Curves, metrics: Sequence[Metric]) -> str:
@@ -207,46 +335,53 @@ def _draw(
     drawn: Curves,
     curves: Sequence[Curve],
     looks: Mapping[Key, Look],
-    ends: Ends,
+    ends: tuple[float, float],
+    bound: float | None,
     options: Options,
     axes: Axes,
 ) -> None:
     for place, curve in enumerate(curves):
-        found = summarised(curve.trials, options.average)
-        marks = places_of_marks(found.index.to_numpy(float), (place + 0.5) / len(curves))
-        if drawn.points or (curve.doubt is not None and len(found) <= _ESTIMATES):
-            marks = [*range(len(found))]
-        look, colour = looks[curve.key], looks[curve.key]["color"]
+        found, look = summarised(curve.trials, options.average), looks[curve.key]
+        marked = _marked(drawn, curve, found, (place + 0.5) / len(curves))
         # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
         width, dashes = 1.0 + 0.6 * (len(curves) - place - 1) / len(curves), look["linestyle"]
         dashes = dashes if dashes == "-" else (3.5 * place, dashes[1])
         aside = (place - (len(curves) - 1) / 2) * 2.5 / 72 * drawn.points  # points lie beside each other
         shifted = axes.transData + ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
         if _has_bars(drawn, curves):
-            some = found.iloc[marks]
-            axes.vlines(some.index, some["low"], some["high"], colour, linewidth=0.8, transform=shifted)
+            bars = {"color": look["color"], "linewidth": 0.8, "transform": shifted}
+            axes.vlines(marked.index, marked["low"], marked["high"], **bars)
         elif curve.trials.shape[1] > 1:
-            axes.fill_between(found.index, found["low"], found["high"], color=colour, alpha=0.18, linewidth=0)
+            band = {"color": look["color"], "alpha": 0.18, "linewidth": 0}
+            axes.fill_between(found.index, found["low"], found["high"], **band)
         style = look | {"linestyle": dashes, "linewidth": width, "transform": shifted}
-        _draw_line(axes, curve, found["line"], marks, style)
-    if ends.bound is not None:
-        axes.axhline(ends.bound, **BOUND)
-    _set_x_axis(axes, drawn, curves, options)
-    if not drawn.points:
-        _draw_differences(axes, coinciding(curves, options.average, ends), looks, options)
+        axes.plot(found["line"], **style | {"marker": ""})
+        for face, doubted in ((look["color"], False), ("white", True)):
+            points = style | {"linestyle": "", "markerfacecolor": face, "zorder": 3}
+            axes.plot(marked["line"][(marked["doubt"] >= 0.5) == doubted], **points)
+    if bound is not None:
+        axes.axhline(bound, **BOUND)
+    _set_x_axis(axes, drawn, options)
+    values = np.concatenate([curve.trials.to_numpy().ravel() for curve in drawn.curves])
+    set_ends(axes, "y", ends, 0.04, options.ylim, values if "y" in options.log else None)
 
 
-def _draw_line(axes: Axes, curve: Curve, line: pd.Series, marks: Sequence[int], style: Look) -> None:
-    """Draw a line, and its markers, which are open where an estimate is doubtful."""
-    low, high = axes.get_ylim()  # no stroke from an untrained machine far away
-    begun = int(len(line) > 2 and not low <= line.iloc[0] <= high and low <= line.iloc[1] <= high)
-    axes.plot(line.index[begun:], line.iloc[begun:], **style | {"marker": ""})
-    doubtful = np.zeros(len(line), bool) if curve.doubt is None else curve.doubt.to_numpy() >= 0.5
-    for face, wanted in ((style["color"], False), ("white", True)):
-        at = [mark for mark in marks if doubtful[mark] == wanted]
-        axes.plot(
-            line.index[at], line.iloc[at], **style | {"linestyle": "", "markerfacecolor": face, "zorder": 3}
-        )
+def _marked(drawn: Curves, curve: Curve, found: pd.DataFrame, shift: float) -> pd.DataFrame:
+    """Return a line where it has markers, with its band, and the share of doubtful estimates.
+
+    Of few evaluations, and of estimates, each has a marker. Other lines have some at regular places, which
+    another ``shift`` moves, so that lines which hide each other show theirs in turn.
+    """
+    most = _ESTIMATES if curve.doubt is not None else 2 * _MARKS
+    doubt = 0.0 if curve.doubt is None else curve.doubt.reindex(found.index)
+    if drawn.points or len(found) <= most:
+        return found.assign(doubt=doubt)
+    first, last = found.index[[0, -1]]
+    places = first + (np.arange(_MARKS) + shift) / _MARKS * (last - first)
+    if curve.doubt is not None:
+        places = found.index[np.unique(np.searchsorted(found.index, places))]
+    whole = found.assign(doubt=doubt).reindex(found.index.union(places)).interpolate("index")
+    return whole.loc[places]
 
 
 def _has_bars(drawn: Curves, curves: Sequence[Curve]) -> bool:
@@ -255,62 +390,45 @@ def _has_bars(drawn: Curves, curves: Sequence[Curve]) -> bool:
     return spread and (drawn.points or len(curves) > _MOST_BANDS)
 
 
-def _set_x_axis(axes: Axes, drawn: Curves, curves: Sequence[Curve], options: Options) -> None:
-    """Set the ends of the x axis; what begins at 0 begins beside the y axis."""
+def _set_x_axis(axes: Axes, drawn: Curves, options: Options) -> None:
+    """Set the ends and the numbers of the x axis; what begins at 0 begins beside the y axis."""
     values = np.unique(np.concatenate([curve.trials.index for curve in drawn.curves]))
-    (first, last), margin = options.xlim, 0.08 if drawn.points else 0.02
-    low, high = (values[0] if first is None else first), (values[-1] if last is None else last)
-    if drawn.log:
-        axes.set_xscale("log")
-        low = max(low, values[0])
-        beside = (high / low) ** margin
-        low, high = low / beside, high * beside
-    elif first is None:
-        low = 0 if 0 <= low < 0.5 * high and not drawn.points else low
-        low, high = low - margin * (high - low), high + margin * (high - low) * drawn.points
-    axes.set_xlim(*((low, high) if low < high else (low - 0.5, low + 0.5)))
+    low, high = values[0], values[-1]
+    logarithmic = values if "x" in options.log else None
+    if not (drawn.points or "x" in options.log) and 0 <= low < 0.5 * high:
+        low = 0.0
+    set_ends(axes, "x", (low, high), 0.08 if drawn.points else 0.02, options.xlim, logarithmic)
     if drawn.points and len(values) <= _MOST_TICKS:
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xticks([], minor=True)
-    elif not drawn.log:
-        axes.xaxis.set_major_locator(MaxNLocator())
+    elif "x" not in options.log:
+        axes.locator_params("x", nbins=5, steps=[1, 2, 5, 10])
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_major_locator(MaxNLocator())
 
 
-def _draw_differences(
-    axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], options: Options
+def set_ends(
+    axes: Axes, name: str, ends: tuple[float, float], margin: float, fixed: Limits, logarithmic: Any = None
 ) -> None:
-    """Draw the differences of lines that hide each other from their mean, in the corner with most room."""
-    if not curves:
-        return
-    lines = pd.concat([curve.line(options.average) for curve in curves], axis=1)
-    drawn = np.concatenate([axes.transData.transform(line.get_xydata()) for line in axes.lines])
-    inside = axes.transAxes.inverted().transform(drawn)
-    corners = [(x, y) for y in (0.1, 0.55) for x in (0.5, 0.12)]
-    full = [((inside > at) & (inside < np.add(at, (0.48, 0.42)))).all(axis=1).sum() for at in corners]
-    inset = axes.inset_axes((*corners[int(np.argmin(full))], 0.46, 0.32))
-    for curve, (_, line) in zip(curves, lines.sub(lines.mean(axis=1), axis=0).items(), strict=True):
-        look = looks[curve.key]
-        inset.plot(line, color=look["color"], linestyle=look["linestyle"], linewidth=0.6)
-    inset.set_title("difference from their mean", fontsize="x-small", pad=2)
-    inset.tick_params(labelsize="x-small", labelbottom=False)
-    inset.yaxis.set_major_locator(MaxNLocator(3, prune="upper"))  # which would reach into the title
-    inset.yaxis.get_offset_text().set_fontsize("x-small")
-    inset.set_xlim(axes.get_xlim())
+    """Set the ends of the x or the y axis, with a margin where they are not fixed.
 
-
-def places_of_marks(x: np.ndarray, shift: float) -> list[int]:
-    """Return points for markers, evenly along the axis; lines with other shifts have theirs beside.
-
-    The ends have none, where the axis would cut them.
+    The axis is ``logarithmic`` if these values are given; it is linear around 0 if there are any up to it.
     """
-    wanted = x[0] + (np.arange(_MARKS) + shift) / _MARKS * (x[-1] - x[0])
-    first, last = (1, len(x) - 2) if len(x) > 2 else (0, len(x) - 1)
-    return np.unique(np.searchsorted(x, wanted).clip(first, last)).tolist()
+    if logarithmic is not None:
+        known = logarithmic[np.isfinite(logarithmic)]
+        least = np.abs(known[known != 0]).min(initial=np.inf)
+        scale = {"linthresh": least} if known.min(initial=1.0) <= 0 and np.isfinite(least) else {}
+        getattr(axes, f"set_{name}scale")("symlog" if scale else "log", **scale)
+    low, high = ends
+    if low == high:  # a constant
+        low, high = (low - abs(low) / 10, high + abs(high) / 10) if low else (0.0, 1.0)
+    transform = getattr(axes, f"{name}axis").get_transform()
+    first, last = transform.transform([low, high])
+    beyond = margin * (last - first)
+    both = zip(fixed, transform.inverted().transform([first - beyond, last + beyond]), strict=True)
+    getattr(axes, f"set_{name}lim")(*(free if end is None else end for end, free in both))
 
 
-def _notes(drawn: Curves, curves: Sequence[Curve], ends: Ends, options: Options) -> list[str]:
+def _notes(drawn: Curves, curves: Sequence[Curve], options: Options) -> list[str]:
     """Return the sentences of the caption."""
     numbers = sorted({curve.trials.shape[1] for curve in curves})
     trials = f"{numbers[0]} to " * (len(numbers) > 1) + count(numbers[-1], "trial")
@@ -328,10 +446,4 @@ def _notes(drawn: Curves, curves: Sequence[Curve], ends: Ends, options: Options)
         for name in (*_COUNTS, "estimates")
     }
     notes += [text.format_map(sums) for name, text in _COUNTS.items() if sums[name]]
-    if alike := [] if drawn.points else coinciding(curves, options.average, ends):
-        lines = pd.concat([curve.line(options.average) for curve in alike], axis=1)
-        apart = (lines.max(axis=1) - lines.min(axis=1)).max()
-        notes.append(
-            f"{len(alike)} lines coincide within {apart:.2g}; inset: their differences from their mean"
-        )
     return [*notes, *drawn.notes]

@@ -10,36 +10,20 @@ from cbm_cli.report.panels import Panel
 from cbm_cli.results import Results
 from cbm_cli.text import STATISTICS, did_you_mean
 
-# kind -> module and function
-_KINDS = {
-    "curves": "curves.curves_panels",
-    "finals": "finals.finals_panels",
-    "settings": "curves.settings_panels",
-    "norms": "curves.curves_panels",
-    "offsets": "curves.curves_panels",
-    "angles": "curves.curves_panels",
-    "filters": "learned.filters_panels",
-    "activity": "learned.activity_panels",
-    "samples": "learned.samples_panels",
-    "data": "learned.data_panels",
-    "critical-difference": "ranks.ranks_panels",
+TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
+_LINES = ("x", "xlim", "ylim", "log", "smooth", "statistic")
+_CURVES, _VALUES, _LEARNED = "cbm_cli.report.curves", "cbm_cli.report.values", "cbm_cli.report.learned"
+# kind -> module, and options that change nothing of it
+_KINDS: dict[str, tuple[str, Sequence[str]]] = {
+    "curves": (_CURVES, ("layer", "data")),
+    "finals": (_VALUES, ("x", "xlim", "smooth", "layer", "data")),
+    "settings": (_VALUES, ("smooth", "layer", "data")),
+    "filters": (_LEARNED, _LINES),
+    "activity": (_LEARNED, _LINES),
+    "samples": (_LEARNED, (*_LINES, "layer")),
+    "data": (_LEARNED, (*_LINES, "layer", "metric", "panels", "select", "choose", "by")),
 }
 KINDS = tuple(_KINDS)
-_PRESETS = ("norms", "offsets", "angles")
-MACHINES = ("filters", "activity", "samples")  # kinds that show machines
-TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
-
-
-_ON_TIME = "x", "xlim", "smooth"
-_WITHOUT_EFFECT = {  # on the pictures of a kind
-    **dict.fromkeys(("curves", *_PRESETS), ("layer", "data")),
-    "settings": ("smooth", "layer", "data"),
-    "finals": (*_ON_TIME, "layer", "data"),
-    "critical-difference": (*_ON_TIME, "ylim", "layer", "data"),
-    **dict.fromkeys(("filters", "activity"), (*_ON_TIME, "ylim", "statistic")),
-    "samples": (*_ON_TIME, "ylim", "statistic", "layer"),
-    "data": (*_ON_TIME, "ylim", "statistic", "layer", "metric", "panels", "select", "choose", "by"),
-}
 
 
 class Part(NamedTuple):
@@ -52,22 +36,17 @@ class Part(NamedTuple):
 
 def draw(results: Results | None, part: Part) -> list[Panel]:
     """Return the panels of a part; the errors are those of its kind."""
-    if part.kind not in _KINDS:
-        raise CbmError(f"{part.kind}: is no kind of picture{did_you_mean(part.kind, KINDS)}", "unknown")
-    module, function = _KINDS[part.kind].split(".")
-    make = getattr(import_module(f"cbm_cli.report.{module}"), function)
-    if part.options.x not in (None, *TIMES) and part.kind != "settings":
-        raise CbmError(f"--x {part.options.x}: a setting is the x axis of cbm plot settings", "unsuited")
-    refuse_without_effect(part.options, _WITHOUT_EFFECT[part.kind], part.kind)
-    statistics = ("median", "mean") if part.kind in ("curves", *_PRESETS) else tuple(STATISTICS)
-    if part.options.statistic not in (None, *statistics):
-        told = f"--statistic {part.options.statistic}: {part.kind} shows {' or '.join(statistics)}"
+    kind, names, options = part
+    if kind not in KINDS:
+        raise CbmError(f"{kind}: is no kind of picture{did_you_mean(kind, KINDS)}", "unknown")
+    if options.x not in (None, *TIMES) and kind != "settings":
+        raise CbmError(f"--x {options.x}: a setting is the x axis of cbm plot settings", "unsuited")
+    module, without_effect = _KINDS[kind]
+    refuse_without_effect(options, without_effect, kind)
+    statistics = ("median", "mean") if kind == "curves" else STATISTICS
+    if options.statistic not in (None, *statistics):
+        told = f"--statistic {options.statistic}: {kind} shows {' or '.join(statistics)}"
         raise CbmError(told, "unsuited")
-    if part.kind == "data":
-        return make(part.names, part.options)
-    if part.kind in MACHINES:
-        from cbm_cli.report.learned import machines_of
-
-        return make(machines_of(results, part.names, part.options), part.options)
-    names = part.names or [results.only(None)] if results else part.names
-    return make(results, names, part.options, **({"preset": part.kind} if part.kind in _PRESETS else {}))
+    if module != _LEARNED and results and not names:
+        names = [results.only(None)]
+    return getattr(import_module(module), f"{kind}_panels")(results, names, options)

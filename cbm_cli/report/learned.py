@@ -4,12 +4,11 @@ This is the one module of the room that reads machines and data sets, since they
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,12 +22,11 @@ from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, read_machine
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.chosen import Options, choose, refuse_without_effect
-from cbm_cli.report.limits import Ends
 from cbm_cli.report.panels import Panel, in_order
-from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain, spelled, title_of
+from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain
 from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import Cell
-from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_trial
+from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, axes_of, find_trial
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count
 
@@ -42,7 +40,7 @@ _SMALL = 20  # pixels: smaller pictures are enlarged, so that the lines between 
 # Rows as small pictures
 
 
-def data_panels(sources: Sequence[str], options: Options) -> list[Panel]:
+def data_panels(_: Results | None, sources: Sequence[str], options: Options) -> list[Panel]:
     """Draw the first rows of the training parts of data sets, named as for ``cbm evaluate --data``."""
     if not sources:
         raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9", "missing")
@@ -50,13 +48,13 @@ def data_panels(sources: Sequence[str], options: Options) -> list[Panel]:
     for source in sources:
         data = load_source(source)
         shown = data.train[:SHOWN] / data.levels
-        title = (options.title or f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}",)
+        title = f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}"
         panels.append(tile_panel(shown, shape_of(data, data.width), (source,), title))
     return panels
 
 
 def tile_panel(
-    rows: NDArray, image: Image, key: Key = (), title: tuple[str, ...] = (), notes: Sequence[str] = ()
+    rows: NDArray, image: Image, key: Key = (), title: str = "", notes: Sequence[str] = ()
 ) -> Panel:
     """Return a panel of rows (n, H * W) of values from 0, black, to 1, white, as small pictures."""
     lines = image.height == 1 and image.width > _LONG
@@ -105,67 +103,61 @@ def shape_of(data: Dataset | None, width: int) -> Image:
 
 
 class Shown(NamedTuple):
-    """A machine, where it is shown, and the data set that it has learned."""
+    """A machine, where and how it is shown, and the data set that it has learned."""
 
     machine: Layered
-    panel: Key
-    line: Key
+    key: Key  # in the order of the grid
+    panel: str  # what it shares with the machines that it is compared with, in words
+    line: str  # what tells it apart from these, in words
+    look: Look
     data: Callable[[], Dataset]  # DataError without its files
+    notes: Sequence[str] = ()
 
 
-class Machines(NamedTuple):
-    """The machines that a picture shows, and the settings that tell its panels and lines apart."""
-
-    shown: Sequence[Shown]
-    panels: Sequence[str]
-    lines: Sequence[str]
-    note: str = ""
-
-
-def machines_of(results: Results | None, names: Sequence[str], options: Options) -> Machines:
+def machines_of(results: Results | None, names: Sequence[str], options: Options) -> list[Shown]:
     """Return the machine of one trial of each cell of experiments, or those named by RUN:TRIAL or a file."""
-    if any(map(is_machine, names)):
-        refuse_without_effect(
-            options, ("select", "metric", "panels", "choose", "by"), "machines that are named"
-        )
-        # Machines that are named are told apart by their names, which the title says as they are.
-        return Machines([_named(results, name, options) for name in names], [], ["experiment"])
+    if any(name.endswith(".npz") or MACHINE_NAME.fullmatch(name) for name in names):
+        asked = ("select", "metric", "panels", "choose", "by")
+        refuse_without_effect(options, asked, "machines that are named")
+        looks = looks_of([(name,) for name in dict.fromkeys(names)], ["experiment"])
+        return [_named(results, name, look, options) for (name,), look in looks.items()]
     assert results is not None
     chosen = choose(results, [results.only(name) for name in names or (None,)], options)
-    shown, trials = [], []
-    for cell in chosen.cells:
-        store, trial = chosen.store(cell), _trial(cell)
+    keys = [key_of(cell.settings, chosen.lines) for cell in chosen.cells]
+    looks, shown = looks_of(list(dict.fromkeys(keys)), chosen.lines), []
+    for cell, key in zip(chosen.cells, keys, strict=True):
+        store, trial = chosen.stores[cell.settings["experiment"]], _trial(cell)
         machine = read_machine(*store.machine(cell.settings["run_id"], trial))
-        keys = key_of(cell.settings, chosen.panels), key_of(cell.settings, chosen.lines)
-        shown.append(Shown(machine, *keys, partial(data_of, store, cell.settings)))
-        trials.append((trial, spelled([*chosen.panels, *chosen.lines], (*keys[0], *keys[1]))))
-    usual = Counter(trial for trial, _ in trials).most_common()[0][0]
-    others = [f"trial {trial} of {name}" for trial, name in trials if trial != usual]
-    note = ". ".join([", ".join([f"Of trial {usual}", *others]), *chosen.notes])
-    return Machines(shown, chosen.panels, chosen.lines, note)
+        panel, choice = key_of(cell.settings, chosen.panels), chosen.choice(cell)
+        line = names_of(chosen.lines, key) + f" ({choice})" * bool(choice)
+        line += f", trial {trial}" * bool(trial)
+        notes = ["Of each method the first trial that did not diverge", *chosen.notes]
+        data = partial(data_of, store, cell.settings)
+        words = names_of(chosen.panels, panel)
+        shown.append(Shown(machine, panel + key, words, line, looks[key], data, notes))
+    return shown
 
 
-def is_machine(name: str) -> bool:
-    """Whether a word names a machine, by RUN:TRIAL or its file, and no experiment."""
-    return name.endswith(".npz") or MACHINE_NAME.fullmatch(name) is not None
-
-
-def _named(results: Results | None, name: str, options: Options) -> Shown:
+def _named(results: Results | None, name: str, look: Look, options: Options) -> Shown:
     """Return a machine by its name or file; its data are those of ``--data``, else of its run."""
     found = None if name.endswith(".npz") else MACHINE_NAME.fullmatch(name)
-    if found and results and not found[1]:
-        name = str(results.folder / name)
-    machine = read_machine(Path(name))
+    path = results.folder / name if found and results and not found[1] else Path(name)
+    machine, words, settings = read_machine(path), plain(path.stem), dict[str, Any]()
+    if found and (trial := find_trial(name, results)):
+        store, run_id, number = trial
+        manifest = store.manifest()
+        settings = next((it for it in manifest["cells"] if it["run_id"] == run_id), settings)
+        axes = axes_of(manifest) or ("offsets", "sampler", "learning_rate")
+        words = f"{names_of(axes, key_of(settings, axes))}, trial {number}" if settings else plain(name)
 
     def data() -> Dataset:
         if options.data:
             return load_source(options.data, machine.sizes[0], machine.names)
-        if not (trial := find_trial(name, results) if found else None):
+        if not settings:
             raise DataError(f"{name}: its data are not known; name them by --data", None, "missing")
-        store, run_id, _ = trial
-        return data_of(store, next(it for it in store.manifest()["cells"] if it["run_id"] == run_id))
+        return data_of(store, settings)
 
-    return Shown(machine, (), (found[0] if found else Path(name).stem,), data)
+    return Shown(machine, (name,), "", words, look, data)
 
 
 def _trial(cell: Cell) -> int:
@@ -187,17 +179,10 @@ def _data_of(folder: Path, spec: DataSpec) -> Dataset:
     return load_again(spec, Store(folder).manifest())
 
 
-def if_here(data: Callable[[], Dataset]) -> Dataset | None:
-    """Return a data set, or None without its files."""
-    with suppress(DataError):
-        return data()
-    return None
-
-
 # What they have learned
 
 
-def filters_panels(machines: Machines, options: Options) -> list[Panel]:
+def filters_panels(results: Results | None, names: Sequence[str], options: Options) -> list[Panel]:
     """Draw filters of one trial's machine of each cell, projected to the visible units (Fig. 15)."""
 
     def rows_of(machine: Layered) -> NDArray:
@@ -205,101 +190,77 @@ def filters_panels(machines: Machines, options: Options) -> list[Panel]:
         units = representations.chosen(machine.sizes[1:], SHOWN, seed=1)[layer - 1]
         return normalised(representations.filters(machine)[layer - 1][units])
 
-    sizes = (
-        one.machine.sizes[representations.layer_of(one.machine, options.layer)] for one in machines.shown
-    )
+    machines = machines_of(results, names, options)
+    sizes = (one.machine.sizes[representations.layer_of(one.machine, options.layer)] for one in machines)
     which = "Filters chosen at random" if max(sizes) > SHOWN else "Filters"
-    return _tiles(machines, options, rows_of, f"{which}, each normalised by itself; white excites")
+    return _tiles(machines, rows_of, f"{which}, each normalised by itself; white excites")
 
 
-def samples_panels(machines: Machines, options: Options) -> list[Panel]:
+def samples_panels(results: Results | None, names: Sequence[str], options: Options) -> list[Panel]:
     """Draw samples of one trial's machine of each cell, by parallel tempering."""
 
     def rows_of(machine: Layered) -> NDArray:
         if machine.kind == "auto-encoder":
-            raise CbmError(
-                "samples: an auto encoder has no distribution to draw from; see filters or activity",
-                "unsuited",
-            )
+            told = "samples: an auto encoder has no distribution to draw from; see filters or activity"
+            raise CbmError(told, "unsuited")
         sampler = parse_sampler("PT_10")
         return draw(flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1, start=None).samples
 
     said = f"Samples by parallel tempering at 10 temperatures, {_SWEEPS:,} sweeps from random states"
-    return _tiles(machines, options, rows_of, said)
+    return _tiles(machines_of(results, names, options), rows_of, said)
 
 
-def _tiles(
-    machines: Machines, options: Options, rows_of: Callable[[Layered], NDArray], said: str
-) -> list[Panel]:
+def _tiles(machines: Sequence[Shown], rows_of: Callable[[Layered], NDArray], said: str) -> list[Panel]:
     """Draw rows of each machine as small pictures, in a panel of its own."""
-    columns, panels = [*machines.panels, *machines.lines], []
-    for one in machines.shown:
-        image = shape_of(if_here(one.data), one.machine.sizes[0])
-        key = (*one.panel, *one.line)
-        title = title_of(options.title, columns, key)
-        notes = [said, *filter(None, [machines.note])]
+    panels = []
+    for one in machines:
+        data = None
+        with suppress(DataError):
+            data = one.data()
+        rows, image = rows_of(one.machine), shape_of(data, one.machine.sizes[0])
+        title = ", ".join(filter(None, [one.panel, one.line]))
+        notes = [said, *one.notes]
         if one.machine.names and image.height == 1:
             notes.append(f"Units from left to right: {', '.join(one.machine.names[:SHOWN])}")
-        panels.append(tile_panel(rows_of(one.machine), image, key, title, notes))
+        panels.append(tile_panel(rows, image, one.key, title, notes))
     return in_order(panels)
 
 
-def activity_panels(machines: Machines, options: Options) -> list[Panel]:
+def activity_panels(results: Results | None, names: Sequence[str], options: Options) -> list[Panel]:
     """Draw the mean activity of hidden units given the training data, in decreasing order (Fig. 16)."""
-    lines: dict[Key, dict[Key, NDArray]] = {}
-    balanced = True
-    for one in machines.shown:
+    machines, lines = machines_of(results, names, options), dict[tuple[str, int], list[Any]]()
+    for one in machines:
         representations.layer_of(one.machine, options.layer)
         data = one.data()
         found, _ = representations.represent(one.machine, data.train, 1 / data.levels)
-        balanced &= representations.has_probabilities(one.machine)
         for layer, values in enumerate(representations.mean_activity(found), 1):
             if options.layer in (None, layer):
-                lines.setdefault((*one.panel, str(layer)), {})[one.line] = values
-    looks = looks_of(list(dict.fromkeys(one.line for one in machines.shown)), machines.lines)
-    several = len({layer for *_, layer in lines}) > 1
-    panels = []
-    for key, its in lines.items():
-        drawn = {names_of(machines.lines, line): (values, looks[line]) for line, values in its.items()}
-        title = title_of(
-            options.title, [*machines.panels, *["layer"] * several], key[: len(key) - 1 + several]
-        )
-        panels.append(activity_panel(drawn, balanced, key, title, [machines.note]))
-    return in_order(panels)
+                lines.setdefault((one.panel, layer), []).append((one, np.sort(values)[::-1]))
+    probable = all(representations.has_probabilities(one.machine) for one in machines)
+    several = len({layer for _, layer in lines}) > 1
 
-
-def activity_panel(
-    lines: Mapping[str, tuple[NDArray, Look]],
-    balanced: bool,
-    key: Key = (),
-    title: tuple[str, ...] = (),
-    notes: Sequence[str] = (),
-) -> Panel:
-    """Return a panel of the mean activities of units, by name, in decreasing order.
-
-    ``balanced``: activities are probabilities, of which some count as balanced.
-    """
-
-    def fill(axes: Axes) -> None:
-        for place, (values, look) in enumerate(lines.values()):
-            x = (np.arange(len(values)) + 0.5) / len(values)
-            marks = np.searchsorted(x, (np.arange(6) + (place + 0.5) / len(lines)) / 6).clip(0, len(x) - 1)
-            style = look | {"markevery": np.unique(marks).tolist(), "drawstyle": "steps-mid"}
-            axes.plot(x, np.sort(values)[::-1], **style, linewidth=1.0)
-        for end in representations.BALANCED * balanced:
-            axes.axhline(end, **BOUND, zorder=0)
+    def fill(its: Sequence[tuple[Shown, NDArray]], axes: Axes) -> None:
+        for place, (one, values) in enumerate(its):
+            x, step = (np.arange(len(values)) + 0.5) / len(values), max(1, len(values) // 6)
+            marks = place * step // len(its), step  # the first and every so many
+            axes.plot(x, values, **one.look, markevery=marks, drawstyle="steps-mid", linewidth=1.0)
         axes.set_xlim(0, 1)
+        if probable:
+            for end in representations.BALANCED:
+                axes.axhline(end, **BOUND, zorder=0)
+            axes.set_ylim(-0.02, 1.02)
 
-    said = [
-        "Dashed: {} and {}, beyond which a unit counts as always off or on".format(*representations.BALANCED)
+    low, high = representations.BALANCED
+    said = [f"Dashed: {low} and {high}, beyond which a unit counts as always off or on"]
+    return [
+        Panel(
+            partial(fill, its),
+            (panel, str(layer)),
+            ", ".join(filter(None, [panel, f"layer {layer}" * several])),
+            "share of units, the most active first",
+            "mean activity",
+            looks={one.line: one.look for one, _ in its} if len(its) > 1 else {},
+            notes=[*said * probable, *its[0][0].notes],
+        )
+        for (panel, layer), its in lines.items()
     ]
-    return Panel(
-        fill,
-        key,
-        title,
-        "share of units, the most active first",
-        "mean activity",
-        Ends(-0.02, 1.02) if balanced else None,
-        looks={name: look for name, (_, look) in lines.items()} if len(lines) > 1 else {},
-        notes=[*said * balanced, *filter(None, notes)],
-    )

@@ -8,12 +8,10 @@ from typing import Any
 from zlib import crc32
 
 from matplotlib import rc_context, rcdefaults, rcParams
-from matplotlib.font_manager import fontManager
 
-from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import with_name
 from cbm_cli.results.selection import Key
-from cbm_cli.text import did_you_mean, harmless
+from cbm_cli.text import harmless
 
 # Okabe & Ito's colours and four of Paul Tol's, told apart with every common colour blindness, and markers for
 # prints in grey. A scheme has the same ones in every picture.
@@ -34,11 +32,10 @@ SCHEMES = {
 OTHER_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 OTHER_COLOURS += ["#332288", "#882255", "#999933", "#44AA99", "#AA4499", "#661100"]
 MARKERS = [marker for _, marker in SCHEMES.values()]
-DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5))]
-_VARIANTS = {(False, False): 0, (False, True): 1, (True, False): 2, (True, True): 3}  # (^l, _s) -> dashes
+DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5))]  # by ^l and _s
 BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 0.8, "linestyle": (0, (2, 2))}
 
-FONT = "STIXGeneral"  # looks as Times, and comes with Matplotlib, so that pictures are alike everywhere
+_FONT = "STIXGeneral"  # looks as Times, and comes with Matplotlib, so that pictures are alike everywhere
 _FORMULAS = ("offsets", "sampler", "learning_rate")  # settings that are set as formulas
 
 Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib names them
@@ -51,7 +48,7 @@ def scheme_look(scheme: str) -> Look:
     spare = crc32(short.encode())
     others = (OTHER_COLOURS[spare % len(OTHER_COLOURS)], MARKERS[spare // 16 % len(MARKERS)])
     colour, marker = SCHEMES.get(short, others)
-    return {"color": colour, "marker": marker, "linestyle": DASHES[_VARIANTS["^l" in scheme, "_s" in scheme]]}
+    return {"color": colour, "marker": marker, "linestyle": DASHES[2 * ("^l" in scheme) + ("_s" in scheme)]}
 
 
 def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
@@ -78,19 +75,9 @@ def named(column: str, value: str) -> str:
 
 
 def names_of(columns: Sequence[str], key: Key) -> str:
-    """Return the values of some settings as a picture names a method."""
-    return ", ".join(filter(None, map(named, columns, key)))
-
-
-def title_of(title: str, columns: Sequence[str], key: Key) -> tuple[str, ...]:
-    """Return the title that is asked for, else the settings of a panel but the metric on its axis."""
-    settings = zip(columns, key, strict=True)
-    return (title,) if title else tuple(named(*setting) for setting in settings if setting[0] != "metric")
-
-
-def spelled(columns: Sequence[str], key: Key) -> str:
-    """Return the values of some settings as a caption or a page names a method."""
-    return ", ".join(with_name(column, value).unicode for column, value in zip(columns, key, strict=True))
+    """Return the values of some settings as a picture names them; a metric is named on the axis."""
+    pairs = zip(columns, key, strict=True)
+    return ", ".join(filter(None, (named(*pair) for pair in pairs if pair[0] != "metric")))
 
 
 def plain(text: str) -> str:
@@ -100,35 +87,24 @@ def plain(text: str) -> str:
 
 def in_words(column: str) -> str:
     """Return the name of a metric for an axis."""
-    if unit := re.fullmatch(r"lam_(\d+)", column):
-        return f"offset of hidden unit {unit[1]}"
-    if gradient := re.fullmatch(r"angle_natural_(\w+)", column):
-        return f"{gradient[1]}: angle to natural gradient"
+    column = re.sub(r"^lam_(\d+)$", r"offset of hidden unit \1", column)
+    column = re.sub(r"^angle_natural_(\w+)$", r"\1: angle to natural gradient", column)
     return plain(column.replace("_", " ").replace("log ", "log-"))
 
 
 @contextmanager
-def own_style(points: float = 10.0, font: str = FONT) -> Iterator[None]:
+def own_style(points: float = 10.0, **more: Any) -> Iterator[None]:
     """Make figures in the style of a journal, not the user's; their texts stay text in files."""
     sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
     widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "xtick.minor.width")
     style: Any = dict(
-        **{"font.family": [font, "DejaVu Sans"], "mathtext.fontset": "custom", "mathtext.fallback": "stix"},
-        **{"mathtext.rm": font, "mathtext.it": f"{font}:italic", "mathtext.bf": f"{font}:bold"},
-        **{"mathtext.cal": f"{font}:italic"},
+        **{"font.family": [_FONT, "DejaVu Sans"], "mathtext.fontset": "stix"},
         **{"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False},
         **{"xtick.labelsize": "small", "ytick.labelsize": "small", "lines.markersize": 4.0},
+        **{"axes.xmargin": 0.02, "axes.ymargin": 0.04},
         **{"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"},
     )
     with rc_context():
         rcdefaults()
-        rcParams.update(style | sizes | dict.fromkeys(widths, 0.6))
+        rcParams.update(style | sizes | dict.fromkeys(widths, 0.6) | more)
         yield
-
-
-def check_font(font: str) -> str:
-    """Return the name of a font; CbmError if Matplotlib does not find it."""
-    known = sorted({entry.name for entry in fontManager.ttflist})
-    if font not in known:
-        raise CbmError(f"--font {font}: is not installed{did_you_mean(font, known)}", "unknown")
-    return font

@@ -1,0 +1,158 @@
+"""The value of a trial that the table shows: of every trial, and against a setting."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from numpy.typing import NDArray
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid.words import name_of
+from cbm_cli.report.chosen import Chosen, Options, choose, notes_of, shown_cells
+from cbm_cli.report.curves import Curve, Curves, line_panels, set_ends
+from cbm_cli.report.panels import Panel, in_order
+from cbm_cli.report.style import Look, in_words, looks_of, names_of, plain
+from cbm_cli.results import Results
+from cbm_cli.results.cells import Cell, Floats, Measure, finite
+from cbm_cli.results.selection import Key, columns_named, key_of
+from cbm_cli.text import count, text_of
+
+_PALE = 0.25  # share of a marker's colour in values that are not final
+
+
+def finals_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
+    """Draw the value that the table shows and the final value of every trial, with median and quartiles."""
+    chosen = choose(results, experiments, options)
+    cells = shown_cells(chosen, options)
+    measure = cells[0].measure
+    unit, both = measure.metric.unit(measure.scale), measure.statistic != "final"
+    looks = looks_of(list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)), chosen.lines)
+    legend = {_said(measure): _of_grey(_PALE), "final value": _of_grey(1.0)} if both else {}
+    panels = []
+    for key in dict.fromkeys(key_of(cell.settings, chosen.panels) for cell in cells):
+        its = [cell for cell in cells if key_of(cell.settings, chosen.panels) == key]
+        lost = sum(int((~np.isfinite(cell.final)).sum()) for cell in its)
+        notes = [f"A marker for each trial{', final values on the right' * both}; bars: median and quartiles"]
+        notes += [f"{count(lost, 'diverged trial')} left out"] * bool(lost)
+        notes += _beyond(its, both, options)
+        panel = Panel(
+            partial(_draw, chosen, its, looks, options),
+            key,
+            names_of(chosen.panels, key),
+            ylabel=in_words(measure.metric.column) + f" ({unit})" * bool(unit),
+            scale=(its[0].settings["data"], "finals") if options.ylim == (None, None) else None,
+            looks=legend,
+            notes=[*notes, *notes_of(its), *chosen.notes],
+        )
+        panels.append(panel)
+    return in_order(panels)
+
+
+def _beyond(cells: Sequence[Cell], both: bool, options: Options) -> list[str]:
+    """Say how many values the ends of the y axis that are asked for leave out."""
+    low, high = options.ylim
+    values = np.concatenate([finite(of) for cell in cells for of in ([cell.value] * both + [cell.final])])
+    low, high = (-np.inf if low is None else low), (np.inf if high is None else high)
+    out = int(((values < low) | (values > high)).sum())
+    return [f"{count(out, 'value')} beyond the axis"] * bool(out)
+
+
+def _of_grey(share: float) -> Look:
+    face = to_rgba("#555555", share)
+    return {"color": "#555555", "linestyle": "", "marker": "o", "markerfacecolor": face}
+
+
+def _draw(
+    chosen: Chosen, cells: Sequence[Cell], looks: dict[Key, Look], options: Options, axes: Axes
+) -> None:
+    names = []
+    for place, cell in enumerate(cells):
+        key, is_final = key_of(cell.settings, chosen.lines), cell.measure.statistic == "final"
+        choice = chosen.choice(cell)
+        names.append(names_of(chosen.lines, key) + f"\n({choice})" * bool(choice))
+        doubts = (cell.doubts | cell.bounded * is_final) & (cell.measure.metric.better > 0)
+        if not is_final:
+            _draw_trials(axes, cell.value, cell.bounded, place - 0.19, looks[key], _PALE)
+        _draw_trials(axes, cell.final, doubts, place + 0.19 * (not is_final), looks[key], 1.0)
+    turned: Any = {"rotation": 45, "ha": "right"} if sum(map(len, names)) > 60 else {}
+    axes.set_xticks(range(len(names)), names, **turned)
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    values = np.concatenate([finite(of) for cell in cells for of in (cell.value, cell.final)])
+    if values.size:
+        ends = values.min(), values.max()
+        set_ends(axes, "y", ends, 0.04, options.ylim, values if "y" in options.log else None)
+
+
+def _draw_trials(
+    axes: Axes, values: Floats, doubtful: NDArray[np.bool_], place: float, look: Look, share: float
+) -> None:
+    """Draw the finite values of trials around a place; the markers of doubtful ones are open."""
+    known = np.isfinite(values)
+    trials = values[known]
+    if not trials.size:
+        return
+    faces = np.where(doubtful[known][:, None], to_rgba("white"), to_rgba(look["color"], share))
+    spread = place + 0.1 * np.linspace(-1, 1, trials.size) * (trials.size > 1)
+    style = {"edgecolor": look["color"], "linewidths": 0.5, "s": 10, "marker": look["marker"]}
+    axes.scatter(spread, trials, facecolor=faces, **style)
+    low, middle, high = np.quantile(trials, (0.25, 0.5, 0.75))
+    axes.plot([place] * 2, [low, high], color="black", linewidth=0.9, zorder=3)
+    axes.plot([place - 0.12, place + 0.12], [middle] * 2, color="black", linewidth=0.9, zorder=3)
+
+
+def settings_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
+    """Draw what the table shows against a numeric setting: its mean and deviation for each value."""
+    chosen = choose(results, experiments, replace(options, x=None))
+    column = _numeric(chosen, options.x)
+    lines, panels = ([c for c in columns if c != column] for columns in (chosen.lines, chosen.panels))
+    found: dict[tuple[Key, Key, str], dict[float, pd.Series]] = {}
+    doubts: dict[tuple[Key, Key, str], dict[float, float]] = {}
+    cells = shown_cells(chosen, options)
+    for cell in cells:
+        keys = key_of(cell.settings, lines), key_of(cell.settings, panels), cell.settings["data"]
+        values = pd.Series(cell.values).replace([np.inf, -np.inf], np.nan)
+        found.setdefault(keys, {})[float(cell.settings[column])] = values
+        share = (cell.doubts | cell.bounded).mean() if cell.n and cell.measure.metric.better > 0 else 0.0
+        doubts.setdefault(keys, {})[float(cell.settings[column])] = float(share)
+    (metric, scale, _), said = cells[0].measure, _said(cells[0].measure)
+    curves = []
+    for keys, points in found.items():
+        trials = pd.DataFrame(points).T.sort_index().dropna(how="all")
+        curves.append(Curve(*keys, metric, trials, doubt=pd.Series(doubts[keys])))
+    known = [curve for curve in curves if len(curve.trials)]
+    if not known:
+        raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
+    values = np.unique(np.concatenate([curve.trials.index for curve in known]))
+    above, name = values[values > 0], plain(name_of(column))
+    powers = bool(len(above) > 1 and values[0] >= 0 and values[-1] >= 10 * above[0])
+    log = {*options.log, *["x"] * powers}
+    drawn = Curves(known, lines, panels, scale, name, chosen.notes, points=True)
+    notes = [f"The {said} of each trial{f', the {name} on a logarithmic axis' * ('x' in log)}"]
+    found_panels = line_panels(drawn, replace(options, statistic="mean", log=[*log]))
+    return [replace(it, notes=[*notes, *notes_of(cells), *it.notes]) for it in found_panels]
+
+
+def _numeric(chosen: Chosen, name: str | None) -> str:
+    """Return the column of the setting that is asked for, else the only numeric one that varies."""
+    columns = columns_named(name, chosen.settings, "--x") if name else [*chosen.lines, *chosen.panels]
+    texts = {c: pd.Series([*{text_of(one.get(c)) for one in chosen.settings}]) for c in columns}
+    numbers = {c: pd.to_numeric(its, errors="coerce") for c, its in texts.items() if len(its) > 1}
+    numeric = [c for c, its in numbers.items() if np.isfinite(its).all()]
+    if len(numeric) != 1:
+        place = f"--x {name}" if name else "settings"
+        there = f"there are {', '.join(numeric)}" if numeric else "no numeric setting varies"
+        there += "; --choose none draws all values of one that is chosen" * bool(chosen.notes)
+        raise CbmError(f"{place}: name one numeric setting that varies; {there}", "unsuited")
+    return numeric[0]
+
+
+def _said(measure: Measure) -> str:
+    """Return the statistic of a trial in words."""
+    best = "minimum" if measure.metric.better < 0 else "maximum"
+    at = {"best-valid": "value at the best validation value", "max-of-mean": "value where the mean is best"}
+    return {"max": best, "final": "final value", **at}[measure.statistic]
