@@ -214,7 +214,10 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                 named = names.of(experiment, cell)
                 if named.start:
                     named.start.check(data, experiment.trials)
-                _refuse_equal(cell, known.setdefault(named.run_id, cell))
+                other = known.setdefault(named.run_id, cell)
+                if differing := [name for name, value in cell if value != getattr(other, name)]:
+                    told = "stands for the same content or value as that of another cell"
+                    raise CbmError(f"{told}; leave one of them out", "conflict", field=differing[0])
             except CbmError as error:
                 problems[experiment.located(cell, error)] = error.kinds
         try:
@@ -231,33 +234,23 @@ def _raise_all(problems: Problems) -> None:
         raise CbmError("\n".join(problems), *chain.from_iterable(problems.values()))
 
 
-def _refuse_equal(cell: Settings, other: Settings) -> None:
-    """Raise CbmError for a cell that is another one but for names of the same content."""
-    for name in Settings.model_fields if cell is not other else ():
-        if getattr(cell, name) != getattr(other, name):
-            told = "stands for the same content or value as that of another cell; leave one of them out"
-            raise CbmError(told, "conflict", field=name)
-
-
 def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
     """Load the data sets of all cells; CbmError for all that cannot be loaded, at once."""
-    datasets: dict[Data, Dataset | None] = {}
-    problems: Problems = {}
+    datasets, problems = dict[Data, Dataset](), Problems()
+    cells = dict[Data, tuple[Experiment, Settings]]()  # the first of each data set
     for experiment in experiments:
         for cell in experiment.cells:
-            if cell.data in datasets:
-                continue
-            try:
-                datasets[cell.data] = load(cell.data, folder=folder)
-            except CbmError as error:
-                datasets[cell.data] = None
-                problems[experiment.located(cell, error, "data")] = error.kinds
-    missing = sum(bool(available(data, folder)) for data in datasets)
-    if missing and missing < len(datasets):
-        some = f"{len(datasets) - missing} of {len(datasets)} data sets are here"
+            cells.setdefault(cell.data, (experiment, cell))
+    for data, (experiment, cell) in cells.items():
+        try:
+            datasets[data] = load(data, folder=folder)
+        except CbmError as error:
+            problems[experiment.located(cell, error, "data")] = error.kinds
+    if datasets and any(available(data, folder) for data in cells.keys() - datasets.keys()):
+        some = f"{len(datasets)} of {len(cells)} data sets are here"
         problems[f"{some}; add --available to run these without the others"] = ()
     _raise_all(problems)
-    return {data: found for data, found in datasets.items() if found is not None}
+    return datasets
 
 
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
