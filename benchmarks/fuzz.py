@@ -125,7 +125,7 @@ def results() -> tuple[Callable[[bytes], object], list[bytes]]:
 READERS = {
     "grid": (from_file(read_grid), [GRID.encode(), *(grid_text(kind).encode() for kind in MACHINES)]),
     "set": (settings, [b"learning_rate={start: 1, steps: 0.1 from 3 epochs}", b"data.flip=yes", b"batch=4"]),
-    "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"FPCD-3", b"exact", b"00"]),
+    "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"PCD-3", b"exact", b"00"]),
     "text": (from_file(read_rows), [*TEXT, gzip.compress(TEXT[0])]),
     "npy": (from_file(read_rows), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
     "npz": (from_file(read_rows), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),

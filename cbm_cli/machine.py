@@ -32,7 +32,7 @@ from cbm_cli.machines.limits import check_likelihood, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import CHAINS, draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
+from cbm_cli.reference import free_energy, sigmoid, visible_mean
 
 _BLOCK = 10_000  # rows that are widened to float64 at a time
 _NO_LIKELIHOOD = (
@@ -182,10 +182,9 @@ class TrainedMachine:
         if self.kind != "auto-encoder":
             return visible_mean(self.transform(X, 1), machine.weights[0], machine.biases[0])
         y: NDArray[Any] = self.transform(X)
-        decode = ACTIVATIONS[machine.decoder][0]
         biases = machine.biases[0], *machine.decoder_biases
         for W, d in zip(reversed(machine.weights), reversed(biases), strict=True):
-            y = decode(y @ W.T + d)
+            y = sigmoid(y @ W.T + d)
         return y
 
     def sample(

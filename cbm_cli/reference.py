@@ -3,7 +3,7 @@
 Melchior, Fischer & Wiskott, "How to Center Binary Deep Boltzmann Machines". The compiled kernels are tested
 against these functions. Numbers are those of the paper's equations in print, names are its LaTeX labels.
 
-    (1)-(3)    enhanced_W, _b, _c             enhanced_gradient; training has it as the scheme aa
+    (1)-(3)    enhanced_W, _b, _c             enhanced_gradient; training has it as the scheme aa^b
     (4)        energy                         energy; from it free_energy, log_partition, log_likelihood
     (5), (6)   cond_x, cond_h                 visible_mean, hidden_mean
     (7)-(9)    grad_W, _b, _c                 gradient; without offsets the standard gradient
@@ -14,7 +14,7 @@ against these functions. Numbers are those of the paper's equations in print, na
     (20)-(22)  change_W, _b, _c               flip
     Algorithm 1 (alg:algorithm2)              algorithm_1: trains a centered machine, and reparameterises it
     Algorithm 2 (alg:algorithm1)              algorithm_2: trains a plain machine with the centered gradient
-    section 2                                 sweep (CD, PCD), tempered_sweep, swap (PT), fast_weights (FPCD)
+    section 2                                 sweep (CD, PCD), tempered_sweep, swap (PT)
     section 2.2, natural gradient             fisher, natural_gradient
     section 3, offsets                        LETTERS, offset_target, moving_average
     section 3.2, centered DBMs                mean_field, lower_bound; pretrained, gains_of_layer
@@ -133,8 +133,8 @@ def log_likelihood(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam
 def flip(theta: Theta, offsets: Offsets, f: Array, g: Array) -> tuple[Theta, Offsets]:
     """Parameters and offsets for the states with x_i (f_i = 1) and h_j (g_j = 1) flipped, Eqs. (20)-(22)."""
     (W, b, c), (mu, lam), sign_x, sign_h = theta, offsets, (-1.0) ** f, (-1.0) ** g
-    flipped = tuple(np.where(on == 1, 1 - old, old) for on, old in ((f, mu), (g, lam)))
-    return (sign_x[..., None] * W * per_row(sign_h), sign_x * b, sign_h * c), flipped
+    mu, lam = (np.where(on == 1, 1 - old, old) for on, old in ((f, mu), (g, lam)))
+    return (sign_x[..., None] * W * per_row(sign_h), sign_x * b, sign_h * c), (mu, lam)
 
 
 # --- Expectations <.>_d and <.>_m, and the gradients made of them ---
@@ -231,7 +231,7 @@ def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
     """
     dW, db, dc = standard
     damped = F + damping * np.eye(F.shape[-1], dtype=F.dtype)
-    step = times(np.linalg.pinv(damped, rtol=None), flat(standard))
+    step = times(np.linalg.pinv(damped, len(F) * np.finfo(F.dtype).eps), flat(standard))
     at_c, at_b = -dc.shape[-1], -dc.shape[-1] - db.shape[-1]
     return step[..., :at_b].reshape(dW.shape), step[..., at_b:at_c], step[..., at_c:]
 
@@ -350,14 +350,6 @@ def accumulate(old: Theta, direction: Theta, rate: Rate, kept: Rate) -> Theta:
     return ascend((W, b, c), direction, rate)
 
 
-def fast_weights(fast: Theta, gradient: Theta, rate: Rate, decay: Rate = 0.95) -> Theta:
-    """FPCD's fast weights after an update (Tieleman & Hinton 2009): they fade, and follow the same gradient.
-
-    The chains alone feel them: they sample from theta + fast. The gradient is that without weight decay.
-    """
-    return accumulate(fast, gradient, rate, decay)
-
-
 def rescale(direction: Theta, other: Theta) -> Theta:
     """The direction with the Euclidean norm of another, over all parameters."""
     norm, target = ((flat(each) ** 2).sum(-1) ** 0.5 for each in (direction, other))
@@ -425,29 +417,23 @@ def swap(samples: ChainStates, theta: Theta, beta: Array, u: Array, parity: int)
     return ChainStates(new[..., :n], new[..., n : n + m], new[..., n + m :])
 
 
-def parities(swaps: str, number: int) -> tuple[int, ...]:
-    """Which rounds of swaps follow sweep ``number``: even and odd pairs in turn ("alternate"), or "both"."""
-    return (number % 2,) if swaps == "alternate" else (0, 1)
-
-
 def tempered_sweep(
     h: Array,
     theta: Theta,
     beta: Array,
     u: Iterable[tuple[Array, Array]],
     u_swap: Array,
-    rounds: Iterable[int],
+    parity: int,
 ) -> ChainStates:
-    """k Gibbs sweeps of a ladder (K, M) at inverse temperatures beta (K,), then rounds of swaps.
+    """k Gibbs sweeps of a ladder (K, M) at inverse temperatures beta (K,), then a round of swaps.
 
-    u holds k pairs (u_x, u_h), ``rounds`` the `parities`; at beta = 1 the samples are the model's.
+    u holds k pairs (u_x, u_h); rounds swap even pairs (``parity`` 0) and odd ones in turn. At beta = 1
+    the samples are the model's.
     """
     for u_x, u_h in u:
         samples = sweep(h, theta, u_x, u_h, beta[:, None])
         h = samples.h
-    for parity in rounds:
-        samples = swap(samples, theta, beta, u_swap, parity)
-    return samples
+    return swap(samples, theta, beta, u_swap, parity)
 
 
 def ais_step(
@@ -542,59 +528,41 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
 
 # --- Auto encoders ---
 
-# Activations, and their derivatives where they have the value v.
-ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
-    "sigmoid": (sigmoid, lambda v: v * (1 - v)),
-    "tanh": (lambda a: np.tanh(a), lambda v: 1 - v**2),
-    "relu": (lambda a: np.clip(a, 0, None), lambda v: (v > 0) * 1.0),
-    "linear": (lambda a: a, lambda v: np.ones_like(v)),
-}
 
-
-def auto_encode(
-    x: Array, pairs: Pairs, encoder: str = "sigmoid", decoder: str = "sigmoid"
-) -> tuple[list[Array], list[Array]]:
+def auto_encode(x: Array, pairs: Pairs) -> tuple[list[Array], list[Array]]:
     """Layers y_0 = x, ..., y_L of the encoder and z_0, ..., z_L = y_L of the decoder, section 4.1.
 
-    ``pairs`` are (theta, offsets) of neighbouring layers, from the bottom: y_{l+1} = f((y_l - mu) W + c) and
-    z_l = g((z_{l+1} - lam) W' + b) with tied weights W.
+    ``pairs`` are (theta, offsets) of neighbouring layers, from the bottom: y_{l+1} =
+    sigmoid((y_l - mu) W + c) and z_l = sigmoid((z_{l+1} - lam) W' + b) with tied weights W.
     """
-    (f, _), (g, _) = ACTIVATIONS[encoder], ACTIVATIONS[decoder]
     y = [x]
     for (W, _, c), (mu, _) in pairs:
-        y.append(f((y[-1] - per_row(mu)) @ W + per_row(c)))
+        y.append(sigmoid((y[-1] - per_row(mu)) @ W + per_row(c)))
     z = [y[-1]]
     for (W, b, _), (_, lam) in reversed(pairs):
-        z.insert(0, g((z[0] - per_row(lam)) @ W.mT + per_row(b)))
+        z.insert(0, sigmoid((z[0] - per_row(lam)) @ W.mT + per_row(b)))
     return y, z
 
 
-def reconstruction_cost(x: Array, z: Array, loss: str = "cross-entropy") -> Array:
-    """Mean over rows of the squared error or of the cross entropy, summed over units."""
-    if loss == "squared":
-        per_unit = (x - z) ** 2
-    else:
-        per_unit = -scipy.special.xlogy(x, z) - scipy.special.xlog1py(1 - x, -z)
+def reconstruction_cost(x: Array, z: Array) -> Array:
+    """Mean over rows of the cross entropy, summed over units."""
+    per_unit = -scipy.special.xlogy(x, z) - scipy.special.xlog1py(1 - x, -z)
     return per_unit.sum(-1).mean(-1)
 
 
-def back_propagate(
-    x: Array, pairs: Pairs, encoder: str = "sigmoid", decoder: str = "sigmoid", loss: str = "cross-entropy"
-) -> list[Theta]:
+def back_propagate(x: Array, pairs: Pairs) -> list[Theta]:
     """Gradients of the cost with respect to W, b, c of every pair, the offsets held still.
 
-    A delta is the derivative of the cost with respect to what goes into an activation. Cross entropy is for
-    a sigmoid decoder.
+    A delta is the derivative of the cost with respect to what goes into an activation.
     """
-    (_, df), (_, dg), depth = ACTIVATIONS[encoder], ACTIVATIONS[decoder], len(pairs)
-    y, z = auto_encode(x, pairs, encoder, decoder)
+    depth, (y, z) = len(pairs), auto_encode(x, pairs)
     weights = [W for (W, _, _), _ in pairs]
-    delta_z = [(2 * (z[0] - x) * dg(z[0]) if loss == "squared" else z[0] - x) / x.shape[-2]]
+    delta_z = [(z[0] - x) / x.shape[-2]]
     for k in range(1, depth):  # up through the decoder
-        delta_z.append(delta_z[-1] @ weights[k - 1] * dg(z[k]))
-    delta_y = [delta_z[-1] @ weights[-1] * df(y[depth])]
+        delta_z.append(delta_z[-1] @ weights[k - 1] * z[k] * (1 - z[k]))
+    delta_y = [delta_z[-1] @ weights[-1] * y[depth] * (1 - y[depth])]
     for k in range(depth - 1, 0, -1):  # down through the encoder
-        delta_y.insert(0, delta_y[0] @ weights[k].mT * df(y[k]))
+        delta_y.insert(0, delta_y[0] @ weights[k].mT * y[k] * (1 - y[k]))
     return [
         (
             (y[k] - per_row(mu)).mT @ delta_y[k] + delta_z[k].mT @ (z[k + 1] - per_row(lam)),

@@ -62,7 +62,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     offsets : str
         The scheme: ``00`` is the plain RBM, ``dd^b_s`` centers both layers by moving averages of data means.
     sampler : str
-        ``CD-k``, ``PCD-k``, ``FPCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``.
+        ``CD-k``, ``PCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``.
     learning_rate : float
         Step of an update.
     batch_size : int

@@ -19,22 +19,19 @@ WAYS = {  # how RBMs learn, and the rows that they learn from
     "PCD": ({}, BATCHES),
     "CD-1": ({"restart": True}, BATCHES),
     "CD-3": ({"restart": True, "steps": 3}, BATCHES),
-    "PT_3": ({"ladders": 1, "temperatures": 3, "swap_both": True}, FEW),
-    "PT_20": ({"ladders": 1, "temperatures": 20}, FEW),
-    "PT_4-2": ({"ladders": 1, "temperatures": 4, "steps": 2}, FEW),
-    "PT_3, a ladder a row": ({"temperatures": 3}, FEW),
-    "FPCD": ({"fast_rate": 0.3, "fast_decay": 0.9}, BATCHES),
+    "PT_3": ({"temperatures": 3}, FEW),
+    "PT_20": ({"temperatures": 20}, FEW),
+    "PT_4-2": ({"temperatures": 4, "steps": 2}, FEW),
     "momentum and decay": ({"momentum": 0.5, "l1": 1e-3, "l2": 1e-2}, BATCHES),
     "grey rows": ({"unit": 1 / 255}, BATCHES),
-    "17 chains": ({"samples": 17, "ladders": 17}, BATCHES),
-    "225 chains": ({"samples": 225, "ladders": 225}, BATCHES),
+    "17 chains": ({"rows": 17}, BATCHES),
+    "225 chains": ({"rows": 225}, BATCHES),
 }
 DEEP_SIZES, DEEP_BATCHES = [1, 2, 7, 16, 17, 33, 64, 100, 200, 385], [1, 2, 8, 17, 112, 150]
 DEEP_WAYS = {
     "PCD": {},
     "CD-1": {"restart": True},
-    "PT_3": {"ladders": 1, "temperatures": 3},
-    "Gibbs steps": {"gibbs": 2},
+    "PT_3": {"temperatures": 3},
     "momentum and decay": {"momentum": 0.5, "l2": 1e-2},
 }
 

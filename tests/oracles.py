@@ -103,15 +103,12 @@ def make_state(machine, offsets, its, rng):
     """A training state with random chains, float32."""
     W, b, c = (np.array(array, np.float32, order="C") for array in machine)
     mu, lam = (np.array(array, np.float32) for array in offsets)
-    shape = its.chains * its.temperatures, len(c)
+    shape = its.temperatures if its.temperatures > 1 else its.rows, len(c)
     h, aside_h = ((rng.random(shape) < 0.5).astype(np.float32) for _ in range(2))
     none = [np.zeros((0, 0), np.float32), *[np.zeros(0, np.float32)] * 2]
-    fast, velocity = (
-        [np.zeros_like(array) for array in (W, b, c)] if wanted else none
-        for wanted in (its.fast_rate > 0, its.momentum > 0)
-    )
+    velocity = [np.zeros_like(array) for array in (W, b, c)] if its.momentum > 0 else none
     aside_h = aside_h if its.offsets_from == INDEPENDENT else aside_h[:0]
-    return State(W, b, c, mu, lam, h, aside_h, *fast, *velocity, np.zeros(3, np.int64))
+    return State(W, b, c, mu, lam, h, aside_h, *velocity, np.zeros(3, np.int64))
 
 
 def random_state(n, m, plan, seed, scale=1.0):
@@ -179,10 +176,10 @@ def copied(state):
 # Single kernels
 
 
-def unit_means(activation, bias, gain=1, scale=1):
-    """scale * sigmoid(gain * activation + bias) of vectors."""
+def unit_means(activation, bias, gain=1):
+    """sigmoid(gain * activation + bias) of vectors."""
     found = np.empty_like(activation)
-    mean_of_units(activation[None], np.float32(gain), bias, np.float32(scale), found[None])
+    mean_of_units(activation[None], np.float32(gain), bias, found[None])
     return found
 
 
@@ -271,14 +268,14 @@ def noises(its, update, n, m):
     return u[:n], u[padded:]
 
 
-def restart_numbers(means, its, update, first=0):
-    """Numbers that chains restart with at means (B, M); a second sampler's come after the first one's."""
-    return uniform(int(its.seed), update, "restart", first + means.size)[first:].reshape(means.shape)
+def restart_numbers(means, its, update, site="restart"):
+    """Numbers that chains restart with at means (B, M)."""
+    return uniform(int(its.seed), update, site, means.size).reshape(means.shape)
 
 
 def sweep_numbers(its, update, site, chains, n, m):
     """For each round of an update: (u_x, u_h) of its sweeps, and numbers of its swaps."""
-    each, rounds = its.steps * chains * (n + m) + chains, its.rows // its.chains
+    each, rounds = its.steps * chains * (n + m) + chains, its.rows * its.temperatures // chains
     each += -each % 4
     for u in uniform(int(its.seed), update, site, rounds * each).reshape(rounds, each):
         sweeps, at = [], chains * (n + m)
@@ -292,24 +289,22 @@ def sweep_numbers(its, update, site, chains, n, m):
 
 
 def reference_sweeps(theta, h, its, update, site="sampler"):
-    """Samples x, the hidden states beside them, and hidden states of all chains after an update."""
+    """Samples x, and hidden states of all chains after an update."""
     theta, h, T = wide(theta), h.astype(float), its.temperatures
-    rounds, gains = its.rows // its.chains, (float(its.to_hidden), float(its.to_visible))
-    samples, beside = [], []
-    swaps = "both" if its.swap_both else "alternate"
+    rounds, gains = its.rows * T // len(h), (float(its.to_hidden), float(its.to_visible))
+    samples = []
     for r, (sweeps, u_swap) in enumerate(sweep_numbers(its, update, site, len(h), *theta[0].shape)):
         if T == 1:
             for u_x, u_h in sweeps:
                 x, h, _ = ref.sweep(h, theta, u_x, u_h, gains=gains)
         else:
-            turn, beta, ladders = ref.parities(swaps, update * rounds + r), np.linspace(0, 1, T), []
+            turn, beta, ladders = (update * rounds + r) % 2, np.linspace(0, 1, T), []
             for k in range(0, len(h), T):
                 u = [(u_x[k : k + T], u_h[k : k + T]) for u_x, u_h in sweeps]
                 ladders.append(ref.tempered_sweep(h[k : k + T], theta, beta, u, u_swap[k : k + T], turn))
             x, h, _ = (np.concatenate(side) for side in zip(*ladders, strict=True))
         samples.append(x[T - 1 :: T])
-        beside.append(h[T - 1 :: T])
-    return np.concatenate(samples), np.concatenate(beside), h
+    return np.concatenate(samples), h
 
 
 def exactly(algorithm, theta, offsets, rows, its, updates):
@@ -336,7 +331,7 @@ class Trainer:
         self.its = its
         self.W, self.b, self.c, mu, lam, self.h, self.aside_h = wide(state[:7])
         self.offsets = mu, lam
-        self.fast, self.velocity = ([np.zeros_like(array) for array in self.theta] for _ in range(2))
+        self.velocity = [np.zeros_like(array) for array in self.theta]
         units = np.arange(len(self.c))
         self.connected = (units >= its.spans[:, :1]) & (units < its.spans[:, 1:])
 
@@ -347,88 +342,49 @@ class Trainer:
     def update(self, rows, number):
         """Make one update with the rows (B, visible) of its batch."""
         its, gains = self.its, (float(self.its.to_hidden), float(self.its.to_visible))
-        data = self.data_phase(float(its.unit) * np.asarray(rows, dtype=float), number)
+        data = self.data_phase(float(its.unit) * np.asarray(rows, dtype=float))
         model, self.h = self.model_phase(data, self.h, number, exact=its.exact)
         moved = self.moved_offsets(data, model, number)
         mu, lam = moved if its.offsets.before else self.offsets
         dW, dx, dh = ref.gradient(data, model, mu, lam)
-        if its.fast_rate:
-            gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
-            self.fast = ref.fast_weights(self.fast, gradient, float(its.fast_rate), float(its.fast_decay))
         dW = dW + ref.weight_decay(self.W, float(its.l1), float(its.l2))
         gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
         self.velocity = ref.accumulate(self.velocity, gradient, rate_of(its, number), float(its.momentum))
         self.W, self.b, self.c = ref.ascend(self.theta, self.velocity, 1)
         self.offsets = moved
 
-    def data_phase(self, x, number):
+    def data_phase(self, x):
         """Rows of all even layers and means of the odd ones, given the visible layer."""
         if x.shape[1] == len(self.b):
             return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c))
         start = self.offsets[0][x.shape[1] :]
-        if self.its.gibbs:
-            even, odd = self.gibbs(x, np.tile(start, (len(x), 1)), number)
-        else:
-            even, odd, _ = ref.mean_field(x, start, self.theta, tolerance=1e-13, rounds=10_000)
+        even, odd, _ = ref.mean_field(x, start, self.theta, tolerance=1e-13, rounds=10_000)
         return ref.batch(np.hstack([x, even]), odd)
 
-    def gibbs(self, x, even, number):
-        """States of the deeper even layers after some steps, and means of the odd layers given them."""
-        (W, b, c), n, steps = self.theta, x.shape[1], self.its.gibbs
-        split, count = len(x) * len(c), len(x) * len(c) + even.size
-        count += -count % 4
-        for u in uniform(int(self.its.seed), number, "data", steps * count).reshape(steps, count):
-            means = ref.hidden_mean(np.hstack([x, even]), W, c)
-            odd = ref.draw(means, u[:split].reshape(means.shape))
-            even = ref.draw(ref.visible_mean(odd, W[n:], b[n:]), u[split:][: even.size].reshape(even.shape))
-        return even, ref.hidden_mean(np.hstack([x, even]), W, c)
-
-    def model_phase(self, data, h, number, exact, site="sampler", first=0):
+    def model_phase(self, data, h, number, exact, aside=""):
         """All states, or the samples of an update; and the chains after it."""
         if exact:
             return ref.model_phase(*self.theta), h
         if self.its.restart:
-            h = ref.draw(data.h, restart_numbers(data.h, self.its, number, first))
-        felt = [(r + f).astype(np.float32) for r, f in zip(self.theta, self.fast, strict=True)]
-        x, self.states, h = reference_sweeps(felt, h, self.its, number, site)
+            h = ref.draw(data.h, restart_numbers(data.h, self.its, number, f"restart{aside}"))
+        x, h = reference_sweeps(
+            [a.astype(np.float32) for a in self.theta], h, self.its, number, f"sampler{aside}"
+        )
         return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c)), h
 
     def moved_offsets(self, data, model, number):
         """The offsets after this update."""
         its, how, source = self.its, self.its.offsets, self.its.offsets_from
-        exact = its.exact
         if source != SAME:
-            model, self.aside_h = self.model_phase(
-                data, self.aside_h, number, source == ALL_STATES, "aside", data.h.size + -data.h.size % 4
-            )
             exact = source == ALL_STATES
-        data_means, model_means = moments(data)[1:], moments(model)[1:]
-        if how.drawn:
-            data_means = self.means_of_states(data, number)
-        if not exact:
-            model_means = self.means_of_samples(*model_means)
+            model, self.aside_h = self.model_phase(data, self.aside_h, number, exact, "_aside")
         sides = zip(
             self.offsets,
             wide((how.mu_factor, how.lam_factor)),
             (how.mu_mix, how.lam_mix),
-            data_means,
-            model_means,
+            moments(data)[1:],
+            moments(model)[1:],
             noises(its, number, *self.W.shape),
             strict=True,
         )
         return [ref.moving_average(old, ref.offset_target(*rest), nu) for old, nu, *rest in sides]
-
-    def means_of_samples(self, x, h):
-        """Model means that the offsets take, from those of the gradient and the samples' hidden states."""
-        how, units = self.its.offsets, np.arange(len(x))
-        p = ref.visible_mean(self.states, float(self.its.to_visible) * self.W, self.b).mean(axis=0)
-        smooth = (units >= how.smooth[0]) & (units < how.smooth[1])
-        return np.where(smooth, p, x), self.states.mean(axis=0) if how.drawn else h
-
-    def means_of_states(self, data, number):
-        """Means of the data's units where those of hidden layers are drawn from their probabilities."""
-        x, h, n = data.x.copy(), data.h, self.its.visible
-        p = np.hstack([h, x[:, n:]])
-        drawn = ref.draw(p, uniform(int(self.its.seed), number, "offsets", p.size).reshape(p.shape))
-        x[:, n:] = drawn[:, h.shape[1] :]
-        return x.mean(axis=0), drawn[:, : h.shape[1]].mean(axis=0)

@@ -53,8 +53,11 @@ def valid_of(machine, metric="likelihood"):
         ("likelihood", {}, 3, 100),  # at the first evaluations that can tell
     ],
 )
-def test_training_stops_where_the_metric_has_not_improved(tmp_path, metric, changes, look_ahead, tolerance):
-    own = settings(metric, {"look_ahead": look_ahead, "tolerance": tolerance}, **changes)
+def test_training_stops_where_the_metric_has_not_improved(
+    tmp_path, monkeypatch, metric, changes, look_ahead, tolerance
+):
+    monkeypatch.setattr("cbm_cli.trial.loop._IMPROVEMENT", tolerance)  # sooner than by 0.00001
+    own = settings(metric, {"look_ahead": look_ahead}, **changes)
     assert run_ids(own, 1, "digest")[0] != run_ids(settings(metric, **changes), 1, "digest")[0]
     trial = Trial("x", own, 0, 1)
     stopped = run_trial(trial, data())

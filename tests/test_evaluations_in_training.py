@@ -22,7 +22,7 @@ TRIALS = {
     "PT_4, another sampler for offsets": ({"sampler": "PT_4", "offsets_from": "independent"}, PARTS),
     "more hidden units than visible ones": ({"model": {"kind": "rbm", "hidden": 9}}, PARTS),
     "grey rows, momentum": ({"momentum": 0.5}, GREY),
-    "fast weights, a last evaluation alone": ({"sampler": "FPCD-1", "evaluate": {"every": 99}}, PARTS),
+    "a last evaluation alone": ({"evaluate": {"every": 99}}, PARTS),
     "natural": ({"gradient": {"kind": "natural"}, "sampler": "exact", "offsets": "00"}, PARTS),
     "recorded": ({"record": {"what": "weight_norms", "every": 3, "window": "20-40"}}, PARTS),
     "diverges": ({"learning_rate": 1e30, "evaluate": {"every": 1}}, PARTS),

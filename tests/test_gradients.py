@@ -22,7 +22,7 @@ from tests.builders import holds, rbm_settings, refusal
 # isort: off
 from tests.oracles import (
     advance, copied, flat, log_likelihoods, moments, phases, random_machine, random_state, sigmoid,
-    states, uniform, wide,
+    states, wide,
 )  # fmt: skip
 from tests.oracles import reference_sweeps as swept
 
@@ -81,17 +81,16 @@ def test_natural_gradients_are_those_of_the_reference(shape, fisher):
         np.testing.assert_allclose(found.flat(), expected, rtol=1e-7, atol=1e-12)
 
 
-def test_a_singular_fisher_matrix_has_no_natural_gradient_and_its_neighbours_have_theirs():
-    rows, plain = some_rows(4), machine(4, 4)
+@pytest.mark.parametrize("fisher", FISHERS)
+def test_what_has_no_variance_does_not_move_and_its_neighbours_have_their_steps(fisher):
+    rows, plain, damping = some_rows(4), machine(4, 2), 0.0
     stuck = plain[0], np.array([800.0, 0, 0, 0]), plain[2]
     stack = [np.stack(arrays) for arrays in zip(plain, stuck, plain, strict=True)]
-    for fisher in ("joint", "diagonal"):
-        found = natural_gradient(*stack, standard_gradient(*stack, rows), fisher).flat()
-        alone = natural_gradient(*plain, standard_gradient(*plain, rows), fisher).flat()
-        assert np.isnan(found[1]).all()
-        np.testing.assert_allclose(found[[0, 2]], [alone, alone], rtol=1e-9)
-        assert np.isnan(natural_gradient(*stuck, standard_gradient(*stuck, rows), fisher).flat()).all()
-    assert np.isnan(natural_gradient(*plain, standard_gradient(*plain, rows), "marginal").flat()).all()
+    found = natural_gradient(*stack, standard_gradient(*stack, rows), fisher, damping)
+    alone = natural_gradient(*plain, standard_gradient(*plain, rows), fisher, damping).flat()
+    np.testing.assert_allclose(found.flat()[[0, 2]], [alone, alone], rtol=1e-9)
+    assert found.b[1, 0] == 0
+    assert np.isfinite(found.flat()).all()
 
 
 def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
@@ -108,7 +107,7 @@ def test_a_fisher_matrix_of_too_many_states_or_of_fewer_than_parameters_is_refus
         plain = machine(10, 7)
         error = refusal(natural_gradient, *plain, standard_gradient(*plain, some_rows(10)), fisher)
         assert error.kinds == ("limit",)
-        assert holds(error, "gradient|2^17|10x7|estimate: samples")
+        assert holds(error, "gradient|2^17|10x7|fisher: diagonal")
     check_fisher("gradient", "joint", 0.0, 9, 7, "")
     check_fisher("gradient", "marginal", 0.0, 4, 2, "")  # 15 states, less one, for 14 parameters
     check_fisher("gradient", "marginal", 0.01, 4, 3, "")
@@ -159,7 +158,7 @@ def data_phase(machine):
 def samples_of(state, way):
     """The model phase of update 0."""
     W, _, c = wide(state[:3])
-    x, _, _ = swept(state[:3], state.h, way.plan, 0)
+    x, _ = swept(state[:3], state.h, way.plan, 0)
     return ref.batch(x, ref.hidden_mean(x, W, c))
 
 
@@ -177,36 +176,6 @@ def test_the_step_with_an_exact_fisher_matrix_is_that_of_the_reference(fisher, e
     assert_close(step_of(state, way), expected)
 
 
-@pytest.mark.parametrize("stuck", [None, -60, 60], ids=["free", "a unit always off", "a unit always on"])
-@pytest.mark.parametrize("damping", [0.01, 0.3])
-@pytest.mark.parametrize("fisher", ["joint", "marginal"])
-def test_the_sampled_step_is_that_of_the_covariance_of_the_very_samples(fisher, damping, stuck):
-    batch = len(ROWS)
-    way = natural(fisher, estimate="samples", damping=damping, iterations=200)
-    state = random_start(way, seed=4)
-    if stuck:
-        state.b[0] = state.c[0] = stuck
-    model = samples_of(state, way)
-    gradient = ref.gradient(data_phase(wide(state[:3])), model)
-    if fisher == "joint":
-        h = ref.draw(model.h, uniform(int(way.plan.seed), 0, "fisher", batch * M).reshape(batch, M))
-        model = model._replace(h=h)
-    expected = ref.natural_gradient(gradient, ref.fisher(model), damping)
-    assert_close(step_of(state, way), flat(*expected), 1e-4)
-
-
-def test_few_steps_of_conjugate_gradients_come_close_and_one_is_steepest_descent():
-    ways = {k: natural("marginal", estimate="samples", damping=0.1, iterations=k) for k in (1, 2, 4, 8, 200)}
-    state = random_start(ways[200], seed=5)
-    goal, model = step_of(state, ways[200]), samples_of(state, ways[200])
-    gradient = flat(*ref.gradient(data_phase(wide(state[:3])), model))
-    image = ref.fisher(model) @ gradient + 0.1 * gradient
-    assert_close(step_of(state, ways[1]), gradient * (gradient @ gradient) / (gradient @ image))
-    errors = [np.linalg.norm(step_of(state, ways[k]) - goal) for k in (1, 2, 4, 8)]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 1e-3 * np.linalg.norm(goal)  # at most 7 rows: 6 directions, and damping alone
-
-
 def test_the_sampled_diagonal_has_the_variances_of_the_samples():
     way = natural("diagonal", damping=0.05)
     state = random_start(way, seed=7)
@@ -217,56 +186,51 @@ def test_the_sampled_diagonal_has_the_variances_of_the_samples():
 
 # What holds for all of them
 
-WAYS = {
-    "joint": {"exact": True},
-    "marginal": {"exact": True},
-    "diagonal": {"exact": True},
-    "joint of samples": {"estimate": "samples", "damping": 0.01},
-    "marginal of samples": {"estimate": "samples", "damping": 0.01},
-}
-
 
 def shaped(step):
     W, b, c = np.split(step, [N * M, N * M + N])
     return W.reshape(N, M), b, c
 
 
-@pytest.mark.parametrize("of", ["all", "weights"])
 @pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.parametrize("fisher", [*FISHERS, None])
 @pytest.mark.parametrize("length", ["standard", "centered"])
-def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled, of):
+def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled):
     damped = {"damping": 0.01} if fisher else {}
     half = {"learning_rate": 0.5}
-    way = natural(fisher, exact=not sampled, others=half, scale_to=length, scale_of=of, **damped)
+    way = natural(fisher, exact=not sampled, others=half, scale_to=length, **damped)
     state = random_start(way, seed=11)
     machine = wide(state[:3])
     data, model = data_phase(machine), samples_of(state, way) if sampled else ref.model_phase(*machine)
     offsets = moments(data)[1:] if length == "centered" else (np.zeros(N), np.zeros(M))  # dd^b
     other = ref.centered_gradient(data, model, *offsets)
     unscaled = shaped(step_of(state, natural(fisher, exact=not sampled, **damped)))
-    expected = ref.rescale(unscaled, other)
-    if of == "weights":
-        factor = np.linalg.norm(other[0]) / np.linalg.norm(unscaled[0])
-        expected = [factor * array for array in unscaled]
-    assert_close(step_of(state, way), 0.5 * flat(*expected), 1e-4)
+    assert_close(step_of(state, way), 0.5 * flat(*ref.rescale(unscaled, other)), 1e-4)
 
 
 @pytest.mark.parametrize("fisher", ["joint", None])
-def test_steps_along_other_directions_have_momentum_and_weight_decay(fisher):
-    """Decay is part of the gradient whose direction is taken, and the velocity adds up the steps."""
-    others = {"momentum": 0.8, "weight_decay": {"l1": 0.01, "l2": 0.1}, "learning_rate": 0.1, "offsets": "00"}
+def test_steps_along_other_directions_have_momentum(fisher):
+    """The velocity adds up the steps."""
+    others = {"momentum": 0.8, "learning_rate": 0.1, "offsets": "00"}
     way = natural(fisher, exact=True, others=others, scale_to="standard")
     state, velocity = random_start(way, seed=14), np.zeros(N * M + N + M)
     for update in range(5):
         machine = wide(state[:3])
-        dW, db, dc = ref.gradient(data_phase(machine), ref.model_phase(*machine))
-        direction = gradient = dW + ref.weight_decay(machine[0], 0.01, 0.1), db, dc
+        direction = gradient = ref.gradient(data_phase(machine), ref.model_phase(*machine))
         if fisher:
             direction = ref.rescale(ref.natural_gradient(gradient, FISHERS[fisher](*machine)), gradient)
         velocity = 0.8 * velocity + 0.1 * flat(*direction)
         advance(way, state, update, update + 1)
         np.testing.assert_allclose(flat(*state[:3]) - flat(*machine), velocity, atol=2e-5)
+
+
+def test_a_small_variance_is_found_in_float64():
+    """In float32 the step of this unit was 0.9% off: its variance is 6e-6."""
+    way = natural("diagonal", np.uint8([[0, 0], [0, 1]]), exact=True)
+    state = random_start(way, seed=1, scale=0)
+    state.b[:] = 12, 0
+    p = sigmoid(np.float64(12))
+    assert step_of(state, way)[2 * M] == pytest.approx(-1 / (1 - p), rel=1e-6)
 
 
 # Directions in which nothing can move
@@ -324,9 +288,9 @@ def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but
     assert bars.upper_bound - 1e-3 < log_likelihood(state, bars.train) < bars.upper_bound + 1e-9
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", FISHERS)
 def test_stuck_units_do_not_move_and_a_machine_that_has_diverged_stays_so(name):
-    way = natural(name.split()[0], others={"weight_decay": {"l2": 0.0}}, **WAYS[name])
+    way = natural(name, exact=True)
     stuck = random_start(way, seed=3, scale=0)
     stuck.b[:], stuck.c[:] = 5000, 5000  # all units are on: their variance is 0 in float64
     assert np.isfinite(step_of(stuck, way)).all()

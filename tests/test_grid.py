@@ -104,7 +104,7 @@ def test_when_changes_cells_in_order_and_each_change_sees_those_before():
     when:
       - {if: {offsets: 00}, set: {init: zero, data: {name: shifting-bar, size: 9, bar: 1, flip: true}}}
       - {if: {init: zero, data: {flip: true}}, set: {epochs: 7, weight_decay: 0.2}}
-      - {if: {batch: 100, ladders: 1}, set: {weight_scale: 0.3}}
+      - {if: {batch: 100, momentum: 0}, set: {weight_scale: 0.3}}
 """
     flipped = {"data": Data(name="shifting-bar", size=9, bar=1, flip=True), "offsets": "00", "init": "zero"}
     length = {"updates": None, "epochs": 7, "weight_decay": {"l2": 0.2}, "weight_scale": 0.3}
@@ -196,12 +196,12 @@ def test_long_chains_of_groups_are_resolved():
 
 
 def test_a_default_serves_the_experiments_that_it_suits():
-    other = "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: FPCD-1, learning_rate: 1"
-    error = refused("defaults: {fast_decay: 0.5}\n" + PLAIN)
-    assert problems_of(error) == [("1", "defaults.fast_decay", "unsuited")]
-    text = f"defaults: {{fast_decay: 0.5}}\n{PLAIN}  other: {{{other}, updates: 9, start_from: toy}}\n"
+    other = "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: PCD-1, learning_rate: 1"
+    error = refused("defaults: {chains: 5}\n" + PLAIN)
+    assert problems_of(error) == [("1", "defaults.chains", "unsuited")]
+    text = f"defaults: {{chains: 5}}\n{PLAIN}  other: {{{other}, updates: 9, start_from: toy}}\n"
     toy, other = read(text).experiments.values()
-    assert [one.cells[0].fast_decay for one in (toy, other)] == [0.95, 0.5]
+    assert [one.cells[0].chains for one in (toy, other)] == [None, 5]
     assert other.sources == (toy,)
 
 
@@ -238,7 +238,6 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
         (PLAIN, {"sliding_factor.hidden": "0.5"}, SIDES, [(0.01, 0.5)]),
         # Conditions may then hold nowhere, and fields have no effect
         (RATES, {"learning_rate": "0.3"}, "learning_rate.start", [(0.3,)]),
-        (PLAIN + "    ladders: 4\n", {"sampler": "CD-1"}, "ladders", [(1,)]),
         (grid_text("dbm"), {"model.hidden": "[7, 3]"}, "model.hidden", [((7, 3),)]),
         (grid_text("dbm"), {"model.hidden": "[[7, 3], 4-2]"}, "model.hidden", [((7, 3),), ((4, 2),)]),
         (DECAYING, {"learning_rate.start": "0.3"}, "learning_rate.start learning_rate.decay", [(0.3, 0.5)]),
@@ -268,7 +267,6 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, paths, valu
         ("data={name: mnist, sise: 3}", "unknown size sise"),
         ("offsets=[dd, dq]", "value dq"),
         ("trials=0", "value 0"),
-        ("fast_decay=0.5", "unsuited PT_10"),
     ],
 )
 def test_bad_override_is_told_once_by_the_option(change, told):
@@ -358,16 +356,12 @@ rbm learning_rate.steps value* 1 = {start: 1, steps: @1 from 7 epochs + 0.1 from
 rbm learning_rate.step unknown steps = {start: 1, @step: 0.1 from 7 epochs}
 rbm - conflict updates epochs = !updates: 3
 rbm - missing* updates epochs = !epochs:
-rbm ladders value 1 0 = @0 | [2, @0]
-rbm ladders value number = @1.5 | @null
-rbm ladders conflict 100 3 = @3; sampler: PT_2
 rbm weight_scale value = @small | @-1e-3 | @inf | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
 rbm weight_scale value* = @.inf | @!!float 1
 rbm sliding_factor value 1 1.5 = @1.5
 rbm sliding_factor.hidden value 0 = {hidden: @0}
 rbm sliding_factor.visible value 0 -1 = {visible: @-1}
 rbm chains value 1 = @0
-rbm swaps value alternate both odd = @odd
 rbm gradient_from value samples exact = @sample
 rbm offsets_from value same independent exact random = @other
 rbm sampler value CD-k PT_c = @PCD1 | @PT-10
@@ -379,7 +373,6 @@ rbm weight_decay.l1 value inf = {l1: @inf}
 rbm batch value full ful = @ful
 rbm batch value full 1 0 = @0
 rbm init value zero inverse-sigmoid zeros = @zeros
-rbm mean_field value 5 tolerance rounds = !@mean_field: 5
 rbm evaluate value exact ais none cost exakt = @exakt
 rbm evaluate.every value = {every: @5 minutes}
 rbm evaluate.parts value train+valid+test = {parts: @train+tset}
@@ -392,7 +385,7 @@ rbm table.columns conflict data rows = {rows: [data, init], columns: [@data]}
 rbm table.scale value total per-sample all = {scale: @all}
 rbm table.row unknown rows = {@row: init}
 rbm exclude value = @{offsets: 00} | [@00]
-rbm exclude conflict = [@{offsets: 00}] | [@{ladders: 2}] | [@{data: {flip: on}}]
+rbm exclude conflict = [@{offsets: 00}] | [@{batch: 2}] | [@{data: {flip: on}}]
 rbm - conflict exclude = !exclude: [{data: {flip: off}}]
 rbm exclude.data.flip unknown data = [{@data.flip: on}]
 rbm exclude missing = [@{}]
@@ -411,7 +404,7 @@ rbm start_from.experiment unknown* toy = {experiment: @tyo}
 rbm start_from.path conflict = {experiment: toy, path: @a.npz}
 rbm start_from.path value* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
 rbm start_from.machine value final best-valid = {experiment: toy, machine: @best}
-rbm when.set.fast_decay unsuited FPCD-k PCD-1 = [{if: {batch: 100}, set: {fast_decay: @0.5}}]
+rbm when.set.gradient.damping unsuited natural = [{if: {batch: 100}, set: {gradient: {damping: @0.5}}}]
 """
 
 
@@ -422,15 +415,15 @@ def test_one_mistake_is_told_once_with_its_place(text, told, named):
 
 def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
     text = without("offsets").replace("PT_10", "[PCD-1, PT_10]") + (
-        "    offsets: [00, d0^b_s, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n    ladders: [2, 4]\n"
+        "    offsets: [00, d0^b_s, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n    chains: [2, 4]\n"
     )
     found = cells(text)
     assert len(set(found)) == len(found) == (1 + 2 + 2) * (1 + 2)
-    assert {(cell.sampler, cell.ladders) for cell in found} == {("PCD-1", 1), ("PT_10", 2), ("PT_10", 4)}
+    assert {(cell.sampler, cell.chains) for cell in found} == {("PT_10", None), ("PCD-1", 2), ("PCD-1", 4)}
     factors = {(cell.offsets, cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found}
     moving = {("d0^b_s", 0.1, 0.01), ("d0^b_s", 0.2, 0.01), ("dd^b_s", 0.1, 0.1), ("dd^b_s", 0.2, 0.2)}
     assert factors == {("00", 0.01, 0.01)} | moving
-    alone = cells(without("offsets").replace("PT_10", "PCD-1") + "    offsets: 00\n")
+    alone = cells(without("offsets") + "    offsets: 00\n")
     assert alone[0] in found  # the same settings, and so the same run-id
 
 
@@ -503,8 +496,8 @@ experiments:
         "10 one value",
         "13 two.exclude.init value",
     ]
-    found = problems_of(refused(PLAIN + "    fast_decay: 0.5\n  other: {data: mnst}\n"))
-    assert found[:2] == [("9", "toy.fast_decay", "unsuited"), ("10", "other.data", "unknown")]
+    found = problems_of(refused(PLAIN + "    chains: 5\n  other: {data: mnst}\n"))
+    assert found[:2] == [("9", "toy.chains", "unsuited"), ("10", "other.data", "unknown")]
 
 
 @pytest.mark.parametrize(
@@ -545,7 +538,7 @@ def test_what_is_no_grid_is_refused_with_its_place(text, place, kind, tmp_path):
 
 BOMB = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
 AXES = "".join(
-    f"    {field}: {[*range(1, 101)]}\n" for field in ("weight_scale", "ladders", "batch", "chains")
+    f"    {field}: {[*range(1, 101)]}\n" for field in ("weight_scale", "weight_decay", "batch", "chains")
 )
 NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]}}}\n"
 

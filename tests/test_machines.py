@@ -45,19 +45,17 @@ def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(siz
 def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
     """By itself, and by a trial that starts from it before its first update."""
     coder = kind == "auto-encoder"
-    texts = {"encoder": "tanh", "decoder": "linear", "loss": "squared"} if coder else {}
     rng, inner = np.random.default_rng(1), sizes[1:-1] if coder else ()
     vectors = lambda layers: tuple(rng.random(n, np.float32) for n in layers)  # noqa: E731
     weights = tuple(rng.random(shape, np.float32) for shape in pairwise(sizes))
     each = weights, vectors(sizes), vectors(sizes), vectors(inner), vectors(inner)
-    machine = Layered(kind, *each)._replace(**texts)
+    machine = Layered(kind, *each)
     arrays = machine_arrays(machine)
     assert arrays["weights_0"].dtype == arrays["offsets_0"].dtype == np.float32
     assert arrays["biases_0"].dtype == np.float64
-    assert ("decoder" in arrays) == coder
     its = rbm_settings(
-        model={"kind": kind, "hidden": list(sizes[1:])} | texts,
-        offsets="d" * len(sizes), sampler=None if texts else "PCD-1", updates=None, epochs=1, batch="full",
+        model={"kind": kind, "hidden": list(sizes[1:])},
+        offsets="d" * len(sizes), sampler=None if coder else "PCD-1", updates=None, epochs=1, batch="full",
     )  # fmt: skip
     rows = np.eye(4, sizes[0], dtype=np.uint8)
     learner = Learner(its, Dataset("rows", rows, rows), 1)
@@ -99,7 +97,6 @@ def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path
         (TWO, "dbm", {"offsets_2": np.zeros(3)}, "conflict", "offsets_2|(3,)|(2,)"),
         (TWO, "dbm", {"weights_0": np.full((3, 4), "a")}, "value", "weights_0|U1"),
         (TWO, "dbm", {"biases_1": np.array([None] * 4)}, "unreadable", "biases_1.npy"),
-        (TWO, "auto-encoder", {"encoder": np.array("softmax")}, "unknown", "encoder softmax|sigmoid"),
     ],
 )
 def test_a_file_that_is_no_machine_is_refused(sizes, kind, changes, flaw, told, tmp_path):

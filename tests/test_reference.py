@@ -335,52 +335,33 @@ def auto_encoder(sizes):
     ]
 
 
-NAIVE = {
-    "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
-    "tanh": math.tanh,
-    "relu": lambda a: max(a, 0.0),
-    "linear": lambda a: a,
-}
-KINDS = [
-    ("sigmoid", "sigmoid", "cross-entropy"),
-    ("tanh", "sigmoid", "cross-entropy"),
-    ("relu", "linear", "squared"),
-    ("linear", "relu", "squared"),
-    ("sigmoid", "tanh", "squared"),
-]
-
-
-def naive_layers(x, pairs, encoder, decoder):
+def naive_layers(x, pairs):
     """Layers of one row, unit by unit."""
     y = [x]
     for (W, _, c), (mu, _) in pairs:
-        y.append([NAIVE[encoder](a) for a in (y[-1] - mu) @ W + c])
+        y.append([1 / (1 + math.exp(-a)) for a in (y[-1] - mu) @ W + c])
     z = [y[-1]]
     for (W, b, _), (_, lam) in pairs[::-1]:
-        z.append([NAIVE[decoder](a) for a in W @ (z[-1] - lam) + b])
+        z.append([1 / (1 + math.exp(-a)) for a in W @ (z[-1] - lam) + b])
     return y, z[::-1]
 
 
-@pytest.mark.parametrize(("encoder", "decoder", "loss"), KINDS)
 @pytest.mark.parametrize("sizes", [(4, 3), (4, 2, 3, 2)], ids=str)
-def test_back_propagation_is_the_derivative_of_the_cost(sizes, encoder, decoder, loss):
+def test_back_propagation_is_the_derivative_of_the_cost(sizes):
     pairs, x = auto_encoder(sizes), RNG.random((5, 4))
-    y, z = ref.auto_encode(x, pairs, encoder, decoder)
+    y, z = ref.auto_encode(x, pairs)
     for r in range(len(x)):
-        for found, expected in zip((y, z), naive_layers(x[r], pairs, encoder, decoder), strict=True):
+        for found, expected in zip((y, z), naive_layers(x[r], pairs), strict=True):
             assert_close([layer[r] for layer in found], expected)
 
     def cost(theta, k):
         changed, total = [*pairs[:k], (theta, pairs[k][1]), *pairs[k + 1 :]], 0.0
         for row in x:
-            for value, made in zip(row, naive_layers(row, changed, encoder, decoder)[1][0], strict=True):
-                if loss == "squared":
-                    total += (value - made) ** 2
-                else:
-                    total -= value * math.log(made) + (1 - value) * math.log(1 - made)
+            for value, made in zip(row, naive_layers(row, changed)[1][0], strict=True):
+                total -= value * math.log(made) + (1 - value) * math.log(1 - made)
         return total / len(x)
 
-    assert ref.reconstruction_cost(x, z[0], loss) == pytest.approx(cost(pairs[0][0], 0))
-    for k, found in enumerate(ref.back_propagate(x, pairs, encoder, decoder, loss)):
+    assert ref.reconstruction_cost(x, z[0]) == pytest.approx(cost(pairs[0][0], 0))
+    for k, found in enumerate(ref.back_propagate(x, pairs)):
         expected = slopes(lambda theta, k=k: cost(theta, k), pairs[k][0])
         np.testing.assert_allclose(flat(found), expected, atol=1e-6)

@@ -77,8 +77,8 @@ def test_sigmoid_is_right_to_float32_over_the_whole_range():
 
 def test_means_have_a_gain_and_a_scale_and_a_unit_is_on_when_u_is_below_its_probability():
     a, bias = np.float32([-2, 0, 0.5, 3]), np.float32([0.5, -1, 0, 1])
-    expected = -0.25 * sigmoid(2 * a.astype(float) + bias)
-    np.testing.assert_allclose(unit_means(a, bias, gain=2, scale=-0.25), expected, atol=1e-7)
+    expected = sigmoid(2 * a.astype(float) + bias)
+    np.testing.assert_allclose(unit_means(a, bias, gain=2), expected, atol=1e-7)
     a, u = np.float32([-2, -2, 0, 0, 3, 3]), np.float32([0.11, 0.13, 0.49, 0.51, 0.94, 0.96])
     assert unit_states(a, u).tolist() == [1, 0, 1, 0, 1, 0]
 
@@ -89,7 +89,7 @@ def test_tempered_chains_that_start_at_their_distributions_stay_there():
     joints = [joint(*machine, beta=beta)[0] for beta in np.linspace(0, 1, temperatures)]
     drawn = [states(3)[random.choice(8, ladders, p=p.sum(axis=0))] for p in joints]
     h = np.stack(drawn, axis=1).astype(np.float32).reshape(-1, 3)
-    its = plan(4, 3, 3 * ladders, ladders=ladders, temperatures=temperatures)
+    its = plan(4, 3, 3 * ladders, temperatures=temperatures)
     for update in range(2):
         samples, to_h, x = sweep(machine, h, its, update)
     for t, p in enumerate(joints):  # frequencies, and <x_i h_j>, within 4.5 standard errors

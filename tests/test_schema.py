@@ -58,7 +58,7 @@ def test_every_field_has_a_description_for_hovering():
         "sliding_factor: [0.01, {visible: 0, hidden: [0.1, 1e-2]}]",
         "batch: [full, 50, '50', 1_000]",
         "evaluate: {method: none, every: [50, 1 epoch]}",
-        "record: {what: offset_values, units: [0, 3]}",
+        "record: {what: offset_values, every: [5, 1 epoch]}",
         "trials: '3'",
         "description: yes",
         "table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}",

@@ -19,7 +19,7 @@ def begun(offsets="mm^b", **changes):
     return learner.plan, learner.start()
 
 
-@pytest.mark.parametrize("sampler", ["PCD-2", "PT_4", "FPCD-1"])
+@pytest.mark.parametrize("sampler", ["PCD-2", "PT_4"])
 @pytest.mark.parametrize("offsets_from", ["same", "independent", "exact", "random"])
 @pytest.mark.parametrize("gradient_from", ["samples", "exact"])
 def test_offsets_and_gradient_have_the_sources_that_they_are_given(sampler, offsets_from, gradient_from):

@@ -297,8 +297,7 @@ def _warnings(answer: dict[str, Any], name: str) -> Iterator[str]:
 
 def _shown(answer: dict[str, Any]) -> str:
     if answer["method"] == "cost":
-        words, unit = ("squared error", "") if answer["loss"] == "squared" else ("cross entropy", "nats ")
-        return "\n".join(_quantity(words, answer["cost"], unit))
+        return "\n".join(_quantity("cross entropy", answer["cost"], "nats "))
     lines = _shown_log_z(answer) if "log_z" in answer else []
     for name, words in _QUANTITIES.items():
         if name in answer:

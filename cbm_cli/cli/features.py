@@ -43,7 +43,6 @@ def features(model: Path, source: str, layer: int | None, output: Path) -> None:
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.representations import (
         features_of,
-        has_probabilities,
         layer_of,
         mean_activity,
         unbalanced,
@@ -55,11 +54,10 @@ def features(model: Path, source: str, layer: int | None, output: Path) -> None:
     found = features_of(machine, load_source(source, machine.sizes[0], machine.names))
     several = len(found.parts) > 1  # a file may hold the rows of any part
     write_arrays(output, {part if several else "rows": its[place] for part, its in found.parts.items()})
-    probable, rows = has_probabilities(machine), []
+    rows = []
     for number, means in enumerate(mean_activity(found.parts["train"]), 1):
-        share = [f"{unbalanced(means):.1%}"] * probable
-        rows.append([str(number), str(len(means)), f"{means.mean():.4f}", *share])
-    print_list(_HEADINGS[: 3 + probable], rows)
+        rows.append([str(number), str(len(means)), f"{means.mean():.4f}", f"{unbalanced(means):.1%}"])
+    print_list(_HEADINGS, rows)
     if found.unsettled:
         note(f"warning: mean field has not settled within {ROUNDS} rounds for {found.unsettled:,} rows")
     note(f"wrote {output}: the activities of layer {place + 1}")

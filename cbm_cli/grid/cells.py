@@ -23,7 +23,6 @@ SHORT = {
     "learning_rate": ("start",),
     "weight_decay": ("l2",),
     "sliding_factor": ("visible", "hidden"),
-    "offset_means": ("visible", "hidden"),
     "gradient": ("kind",),
     "pretraining": ("epochs",),
     "record": ("what",),

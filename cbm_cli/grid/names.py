@@ -9,7 +9,7 @@ from cbm_cli.text import WHOLE, whole_numbers
 
 _KNOWN = "0dmahr"  # `reference.LETTERS` says of what an offset of each letter is made
 SCHEME_PATTERN = rf"[{_KNOWN}]+(\^[bl](_s)?|_s(\^[bl])?)?"
-SAMPLER_PATTERN = rf"(CD|PCD|FPCD)-({WHOLE})|PT_({WHOLE})(?:-({WHOLE}))?|exact"
+SAMPLER_PATTERN = rf"(CD|PCD)-({WHOLE})|PT_({WHOLE})(?:-({WHOLE}))?|exact"
 BACK_PROPAGATION = "back-propagation"  # shown instead of a sampler for auto encoders
 _LONGEST = 60  # characters of a name
 _MEANINGS = "0 none, d data mean, m model mean, a their average, h one half, r random"
@@ -76,17 +76,16 @@ class Sampler(NamedTuple):
     temperatures: int = 1  # chains of a tempered ladder; 1 for CD and PCD
     restart: bool = False  # chains restart at the batch in every update (CD)
     exact: bool = False  # all states of the smaller side, weighted by their probability
-    fast: bool = False  # chains see fast weights on top of the regular ones (FPCD, Tieleman & Hinton 2009)
 
     @classmethod
     @cache
     def parse(cls, text: str) -> "Sampler":
-        """Read ``CD-k``, ``PCD-k``, ``FPCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; CbmError for the rest."""
+        """Read ``CD-k``, ``PCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; CbmError for the rest."""
         text = text.strip()
         match = re.fullmatch(SAMPLER_PATTERN, text)
         if match is None or len(text) > _LONGEST:
             raise CbmError(
-                f"sampler {text[:_LONGEST]!r} is unknown; write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact, "
+                f"sampler {text[:_LONGEST]!r} is unknown; write CD-k, PCD-k, PT_c, PT_c-k or exact, "
                 "as in PCD-1 or PT_10"
             )
         try:
@@ -98,7 +97,7 @@ class Sampler(NamedTuple):
             raise CbmError(
                 f"sampler {text!r}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one"
             )
-        return cls(steps, temperatures, match[1] == "CD", text == "exact", match[1] == "FPCD")
+        return cls(steps, temperatures, match[1] == "CD", text == "exact")
 
     def __str__(self) -> str:
         """Canonical spelling."""
@@ -106,7 +105,7 @@ class Sampler(NamedTuple):
             return "exact"
         if self.temperatures > 1:
             return f"PT_{self.temperatures}" + (f"-{self.steps}" if self.steps > 1 else "")
-        return f"{'CD' if self.restart else 'FPCD' if self.fast else 'PCD'}-{self.steps}"
+        return f"{'CD' if self.restart else 'PCD'}-{self.steps}"
 
     def latex(self) -> str:
         r"""The sampler as the paper prints it: ``PT$_{10}$``."""

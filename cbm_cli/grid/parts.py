@@ -16,7 +16,6 @@ from pydantic import (
 )
 
 from cbm_cli.datasets.spec import DataSpec, FileName
-from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.values import (
     Count,
     Fraction,
@@ -24,15 +23,13 @@ from cbm_cli.grid.values import (
     Interval,
     Misfit,
     NotNegative,
-    OffsetText,
     Parts,
     Positive,
-    SamplerText,
     WholeNumber,
     text_of_form,
     whole,
 )
-from cbm_cli.text import CONTROL, WHOLE, count, did_you_mean, shortened, whole_numbers
+from cbm_cli.text import CONTROL, WHOLE, did_you_mean, shortened, whole_numbers
 
 RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
     "log_likelihood": ("log_likelihood",),
@@ -89,7 +86,6 @@ Sizes = Annotated[
         }
     ),
 ]
-Activation = Literal["sigmoid", "tanh", "relu", "linear"]
 
 
 class Model(Frozen):
@@ -99,9 +95,6 @@ class Model(Frozen):
     hidden: Sizes = Field(
         description="Hidden units; of several layers [500, 500] or 500-500; auto encoders: also half"
     )
-    encoder: Activation = Field("sigmoid", description="Auto encoder: activation of hidden units")
-    decoder: Activation = Field("sigmoid", description="Auto encoder: activation of the reconstruction")
-    loss: Literal["cross-entropy", "squared"] = Field("cross-entropy", description="Auto encoder: its cost")
 
     @model_validator(mode="after")
     def _check(self) -> "Model":
@@ -114,13 +107,6 @@ class Model(Frozen):
         if self.kind == "dbm" and self.layers == 2:
             remedy = f"write kind: rbm, or two layers as in [{self.hidden}, {self.hidden}]"
             raise Misfit("hidden", f"a dbm with one hidden layer is an RBM; {remedy}", "unsuited")
-        if self.kind == "auto-encoder" and self.loss == "cross-entropy" and self.decoder != "sigmoid":
-            raise Misfit(
-                "decoder",
-                "the cross entropy needs outputs within (0, 1), where the data lie, and so decoder: sigmoid; "
-                f"with {self.decoder} write loss: squared",
-                "conflict",
-            )
         return self
 
     @field_serializer("hidden")
@@ -252,20 +238,6 @@ class SlidingFactor(Frozen):
     hidden: Fraction = Field(0.01, description="Of hidden offsets")
 
 
-class OffsetMeans(Frozen):
-    """What the means in offsets are taken over, section 3 of the paper; a word is for both sides.
-
-    The conditional probabilities of units have the same mean as their sampled states, and less variance.
-    """
-
-    visible: Literal["probabilities", "states"] = Field(
-        "probabilities", description="Model mean of visible units: of p(x | h), or of sampled states"
-    )
-    hidden: Literal["probabilities", "states"] = Field(
-        "probabilities", description="Means of hidden units: of p(h | x), or of sampled states"
-    )
-
-
 class WeightDecay(Frozen):
     """Taken from W in every update: learning_rate * (l2 W + l1 sign W); a number is l2."""
 
@@ -277,47 +249,21 @@ class GradientChoice(Frozen):
     """The direction of an update."""
 
     kind: Literal["centered", "standard", "enhanced", "natural"] = Field(
-        "centered", description="centered: by the offset scheme; standard: of 00; enhanced: of aa"
+        "centered", description="centered: by the offset scheme; standard: of 00; enhanced: of aa^b"
     )
     fisher: Literal["joint", "marginal", "diagonal"] = Field(
         "joint", description="natural: covariance of (x h, x, h), of its mean given x, or its diagonal"
     )
-    estimate: Literal["exact", "samples"] = Field(
-        "exact", description="natural: the Fisher matrix over all states, or from samples"
-    )
-    damping: NotNegative | None = Field(
-        None, description="natural: added to the diagonal; default: 0, or 0.01 from samples"
-    )
-    iterations: Count = Field(10, description="natural from samples: steps of conjugate gradients")
+    damping: NotNegative = Field(0.0, description="natural: added to the diagonal of the Fisher matrix")
     scale_to: Literal["none", "standard", "centered"] = Field(
         "none", description="Rescale the update to the length of this gradient"
     )
-    scale_of: Literal["all", "weights"] = Field(
-        "all", description="With scale_to: length over all components, or over the weights alone"
-    )
-
-    @property
-    def added_damping(self) -> float:
-        """What is added to the diagonal of the Fisher matrix."""
-        if self.damping is not None:
-            return self.damping
-        return 0.01 if self.estimate == "samples" else 0.0
-
-
-class MeanField(Frozen):
-    """When the mean field of a DBM has converged."""
-
-    tolerance: Positive = Field(1e-4, description="Largest change of a mean in the last round")
-    rounds: Count = Field(100, description="Maximum number of rounds")
 
 
 class EarlyStopping(Frozen):
     """When training stops, by its evaluations of the validation part."""
 
     look_ahead: Count = Field(5, description="Stop after this many evaluations in a row without improvement")
-    tolerance: NotNegative = Field(
-        1e-5, description="An improvement is one by more than this from one evaluation to the next"
-    )
     metric: Literal["likelihood", "pseudo-likelihood"] | None = Field(
         None,
         description="RBM, DBM: what is watched; default: they do not stop. Auto encoders watch their cost",
@@ -329,26 +275,7 @@ class Pretraining(Frozen):
 
     epochs: WholeNumber = Field(0, description="Length in epochs; 0: none")
     learning_rate: Positive | None = Field(None, description="Default: the first rate of the training")
-    offsets: OffsetText | None = Field(None, description="Two letters, for every layer")
-    sampler: SamplerText | None = Field(None, description="CD-k or PCD-k; default: as in the training")
-    batch: Literal["full"] | Count | None = Field(None, description="Default: as in the training")
-    sliding_factor: Fraction | None = Field(None, description="Default: as in the training")
     doubling: bool = Field(True, description="Double the activations that have one side of two")
-
-    @model_validator(mode="after")
-    def _check(self) -> "Pretraining":
-        letters = len(Scheme.parse(self.offsets).letters) if self.offsets else 2
-        if letters != 2:
-            raise Misfit(
-                "offsets",
-                f"offset scheme {self.offsets} has {count(letters, 'letter')}; "
-                "layers are pre-trained as RBMs, which need 2",
-                "unsuited",
-            )
-        if self.sampler and self.sampler.startswith("FPCD"):
-            told = "layers are pre-trained without fast weights; write PCD-k or CD-k"
-            raise Misfit("sampler", told, "unsuited")
-        return self
 
 
 def _file_of_trial(text: str) -> str:
@@ -407,12 +334,6 @@ Temperatures: Any = whole(3)
 Runs: Any = whole(2)
 Recorders: Any = text_of_form(".*", "", _recorders)
 Windows: Any = text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows)
-Units: Any = text_of_form(
-    rf"{WHOLE}(\s*\+\s*{WHOLE})*",
-    "write the numbers of hidden units, from 0, as in 0 or 0+3",
-    lambda match: "+".join(dict.fromkeys(map(str, whole_numbers(re.split(_PLUS, match[0]), "units")))),
-    minimum=0,
-)
 
 
 class Evaluate(Frozen):
@@ -431,9 +352,6 @@ class Evaluate(Frozen):
         description="AIS: inverse temperatures (default: 14,500, of a DBM 29,000)",
     )
     runs: Runs = Field(100, description="AIS: independent runs")
-    base: Literal["base-rate", "uniform"] = Field(
-        "base-rate", description="Estimates: the machine they start from"
-    )
 
 
 class Record(Frozen):
@@ -448,7 +366,6 @@ class Record(Frozen):
     window: Windows | None = Field(
         None, description="Record every update from the first to the last: 1000-1100, 0-100+5000-5100"
     )
-    units: Units = Field("0", description="offset_values: numbers of hidden units, 0+3")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -460,8 +377,3 @@ class Record(Frozen):
         """First and last update of each window."""
         spans: list[str] = self.window.split("+") if self.window else []
         return tuple((int(first), int(last)) for first, _, last in (span.partition("-") for span in spans))
-
-    @property
-    def unit_numbers(self) -> tuple[int, ...]:
-        """Hidden units of which offsets are recorded, from 0."""
-        return tuple(map(int, self.units.split("+")))

@@ -16,9 +16,7 @@ from cbm_cli.grid.parts import (
     Evaluate,
     GradientChoice,
     LearningRate,
-    MeanField,
     Model,
-    OffsetMeans,
     Pretraining,
     Record,
     SlidingFactor,
@@ -34,15 +32,8 @@ from cbm_cli.grid.values import (
     Positive,
     SamplerText,
     Share,
-    text_of_form,
 )
-from cbm_cli.text import WHOLE, Statistic, count, did_you_mean, whole_numbers
-
-DataPhase: Any = text_of_form(
-    rf"mean-field|gibbs-(?!0+$)({WHOLE})",
-    "write mean-field, or gibbs-k with k sweeps of 1 or more, as in gibbs-5",
-    lambda match: f"gibbs-{whole_numbers([match[1]], 'sweeps k', 1)[0]}" if match[1] else match[0],
-)
+from cbm_cli.text import Statistic, count, did_you_mean
 
 
 class Settings(Frozen):
@@ -52,21 +43,13 @@ class Settings(Frozen):
     model: Model = Field(description="The machine: its kind and its hidden units")
     offsets: OffsetText = Field(description="Offset scheme, one letter per layer: dd^b_s, aa^b, d0, 00")
     sampler: SamplerText | None = Field(
-        None, description="CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact; auto encoders have none"
+        None, description="CD-k, PCD-k, PT_c, PT_c-k or exact; auto encoders have none"
     )
     learning_rate: LearningRate = Field(description="A number, or a rate that decays or changes in steps")
-    fast_learning_rate: Positive | None = Field(
-        None, description="FPCD: rate of the fast weights; default: the learning rate of the first update"
-    )
-    fast_decay: Share = Field(0.95, description="FPCD: share of the fast weights that an update leaves")
     momentum: Share = Field(0.0, description="Share of the last step that is added to the next one")
     weight_decay: WeightDecay = Field(WeightDecay(), description="Shrinks the weights; a number is l2")
-    ladders: Count = Field(1, description="PT: independent tempered ladders; must divide the batch")
     chains: Count | None = Field(
-        None, description="PCD-k and FPCD-k: persistent chains; default: as many as rows of a batch"
-    )
-    swaps: Literal["alternate", "both"] = Field(
-        "alternate", description="PT: neighbours of even and odd temperatures in turn, or both in every round"
+        None, description="PCD-k: persistent chains; default: as many as rows of a batch"
     )
     sliding_factor: SlidingFactor = Field(
         SlidingFactor(), description="Schemes with _s: weight of the newest mean in the moving average"
@@ -80,11 +63,6 @@ class Settings(Frozen):
     offsets_from: Literal["same", "independent", "exact", "random"] = Field(
         "same", description="Means of the offsets: the gradient's, a second sampler's, exact, or random"
     )
-    offset_means: OffsetMeans = Field(
-        OffsetMeans(), description="Means in offsets: of probabilities, or of sampled states"
-    )
-    data_phase: DataPhase = Field("mean-field", description="DBM: mean-field, or gibbs-k with k sweeps")
-    mean_field: MeanField = Field(MeanField(), description="DBM: when the mean field has converged")
     pretraining: Pretraining = Field(Pretraining(), description="DBM: layer-wise training; epochs, or fields")
     early_stopping: EarlyStopping = Field(EarlyStopping(), description="When to stop before the end")
     start_from: StartFrom = Field(StartFrom(), description="Machine files or an experiment to start from")
@@ -164,11 +142,6 @@ class Settings(Frozen):
         return self.evaluate.temperatures or (29_000 if self.model.kind == "dbm" else 14_500)
 
     @property
-    def fast_rate(self) -> float:
-        """Learning rate of the fast weights; 0 where the sampler has none."""
-        return (self.fast_learning_rate or self.learning_rate.start) if self.parsed_sampler.fast else 0.0
-
-    @property
     def resolved(self) -> dict[str, Any]:
         """Columns whose value follows from other settings where none is given."""
         return {
@@ -220,52 +193,27 @@ def _for(kinds: str, users: str) -> Callable[[Settings], Any]:
 
 # Fields, dotted where nested, and why they change nothing in settings ``s``; nothing where they do.
 _UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
-    ("data_phase mean_field", _for("dbm", "the mean field of DBMs; the hidden means of others are exact")),
     ("pretraining", _for("dbm", "the layers of DBMs; there is nothing to pre-train in one layer")),
     ("early_stopping.metric", _for("rbm dbm", "Boltzmann machines; an auto encoder stops by its cost")),
-    ("early_stopping.look_ahead early_stopping.tolerance",
+    ("early_stopping.look_ahead",
      lambda s: s.model.kind != "auto-encoder" and not s.early_stopping.metric
      and f"needs a metric to watch in an {s.model.kind}, as in metric: likelihood"),
-    ("model.encoder model.decoder model.loss", _for("auto-encoder", "auto encoders")),
     ("gradient_from offsets_from record", _for("rbm", "RBMs")),
     ("gradient", _for("rbm dbm", "Boltzmann machines; an auto encoder descends its cost")),
-    ("sampler ladders chains swaps fast_learning_rate fast_decay offset_means",
+    ("sampler chains",
      _for("rbm dbm", "Boltzmann machines; an auto encoder learns by back-propagation")),
-    ("fast_learning_rate fast_decay",
-     lambda s: not s.parsed_sampler.fast and f"is for FPCD-k; the sampler is {s.sampler_name}"),
-    ("swaps ladders",
-     lambda s: s.parsed_sampler.temperatures == 1
-     and f"is for parallel tempering; {s.sampler_name} has one temperature"),
     ("chains",
-     lambda s: s.parsed_sampler.temperatures > 1
-     and f"is for PCD-k and FPCD-k; the sampler is {s.sampler_name}; for PT_c write ladders"),
-    ("chains",
-     lambda s: (s.parsed_sampler.restart or s.parsed_sampler.exact)
-     and f"is for PCD-k and FPCD-k; the sampler is {s.sampler_name}"),
+     lambda s: (s.parsed_sampler.temperatures > 1 or s.parsed_sampler.restart or s.parsed_sampler.exact)
+     and f"is for PCD-k; the sampler is {s.sampler_name}"),
     ("gradient_from", lambda s: s.parsed_sampler.exact and "is exact already, by the sampler"),
     ("offsets_from",
      lambda s: {*s.scheme.letters} == {"0"} and f"has no effect: the offsets of {s.offsets} stay at zero"),
     ("sliding_factor.visible", lambda s: _still(s, "visible", s.scheme.letters[:1])),
     ("sliding_factor.hidden", lambda s: _still(s, "hidden", s.scheme.letters[1:])),
-    ("offset_means.visible",
-     lambda s: not _has_means(s, s.scheme.letters[0], "ma")
-     and "is for offsets that take the model mean of visible units (m, a) from samples; these are "
-     f"{s.offsets}"),
-    ("offset_means.hidden",
-     lambda s: not _has_means(s, s.scheme.letters[1:], "dma")
-     and f"is for offsets that take means of hidden units; these are {s.offsets}"),
-    ("gradient.fisher gradient.estimate gradient.damping gradient.iterations",
+    ("gradient.fisher gradient.damping",
      lambda s: s.gradient.kind != "natural" and "is for the natural gradient; write kind: natural"),
-    ("gradient.iterations",
-     lambda s: s.gradient.estimate == "exact"
-     and "is for a Fisher matrix from samples; write estimate: samples"),
-    ("gradient.scale_of",
-     lambda s: s.gradient.scale_to == "none" and "needs scale_to, as in scale_to: standard"),
     ("record.every record.window",
      lambda s: not s.record.what and "needs something to record, as in what: weight_norms"),
-    ("record.units",
-     lambda s: "offset_values" not in s.record.names
-     and "is for the recorder offset_values, which is not recorded"),
     (" ".join(f"pretraining.{name}" for name in Pretraining.model_fields if name != "epochs"),
      lambda s: not s.pretraining.epochs and "needs epochs of pre-training, as in epochs: 200"),
     ("start_from.machine",
@@ -274,9 +222,9 @@ _UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
     ("init weight_scale",
      lambda s: s.start_from.path and f"is for fresh machines; these start from {s.start_from.path}"),
     ("shuffle",
-     lambda s: s.batch == (s.pretraining.batch or "full") == "full"
+     lambda s: s.batch == "full"
      and "is for mini-batches; a full batch has all rows in every update"),
-    ("evaluate.temperatures evaluate.runs evaluate.base",
+    ("evaluate.temperatures evaluate.runs",
      lambda s: s.evaluation != "ais" and f"is for method: ais; the method is {s.evaluation}"),
     ("evaluate.rows", lambda s: s.evaluation == "none" and "is for evaluations; the method is none"),
 )  # fmt: skip
@@ -296,25 +244,14 @@ def _getter(paths: list[str]) -> Callable[[Settings], tuple]:
 
 def _still(s: Settings, side: str, letters: str) -> str:
     """Return why the sliding factor of a side changes nothing; ``""`` where it does."""
-    layers = s.pretraining
-    if layers.epochs and "_s" in (layers.offsets or s.offsets) and not layers.sliding_factor:
+    if s.pretraining.epochs and s.scheme.sliding:
         return ""  # both factors are used in the layers of the pre-training
-    fresh = not (s.start_from.path or s.start_from.experiment or layers.epochs)
+    fresh = not (s.start_from.path or s.start_from.experiment)
     constant = "0h" if fresh and s.offsets_from != "random" else "0"
     if not s.scheme.sliding:
         return f"is for schemes with _s, as in dd^b_s; the offsets are {s.offsets}"
     moving = {*letters} - {*constant}
     return "" if moving else f"has no effect: the {side} offsets of {s.offsets} are constant"
-
-
-def _has_means(s: Settings, letters: str, taken: str) -> bool:
-    """Whether offsets of a side take the means of samples that ``offset_means`` is about."""
-    if s.model.kind == "auto-encoder" or s.offsets_from == "random":
-        return s.model.kind == "auto-encoder"  # which has a reason of its own
-    exact = s.parsed_sampler.exact or s.gradient_from == "exact"
-    if taken == "ma" and (s.offsets_from == "exact" or (exact and s.offsets_from == "same")):
-        return False
-    return bool(s.pretraining.epochs or {*letters} & {*taken})  # letters of pre-trained layers may be others
 
 
 # Fields that contradict others: which one to look at, the kind of the problem, and what it is in ``s``.
@@ -337,10 +274,9 @@ _CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
      and f"offset scheme {s.offsets} uses the model mean (m, a); auto encoders have none: "
      "write 0, d, h or r"),
     ("sampler", "missing", lambda s: s.model.kind != "auto-encoder" and s.sampler is None and "is missing"),
-    ("sampler", "unsuited",
-     lambda s: s.model.kind == "dbm" and s.parsed_sampler.fast
-     and f"{s.sampler} is for RBMs; for a dbm write PCD-k, CD-k or PT_c"),
-    ("ladders", "conflict", lambda s: _undivided(s.batch, s) or _undivided(s.pretraining.batch, s)),
+    ("pretraining", "conflict",
+     lambda s: s.pretraining.epochs and (s.parsed_sampler.temperatures > 1 or s.parsed_sampler.exact)
+     and f"layers are pre-trained with CD-k or PCD-k, which double activations; {s.sampler} cannot"),
     ("pretraining", "conflict",
      lambda s: (s.start_from.path or s.start_from.experiment) and s.pretraining.epochs
      and "the layers are those of start_from; remove pretraining or start_from"),
@@ -349,10 +285,11 @@ _CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
      and "the natural gradient and scale_to are for RBMs; the model is of kind dbm"),
     ("gradient", "conflict", lambda s: _other_offsets(s, "standard", "0", "without offsets")),
     ("gradient", "conflict", lambda s: _other_offsets(s, "enhanced", "a", "centered by a")),
-    ("gradient", "conflict",
-     lambda s: s.gradient.estimate == "samples" and (s.parsed_sampler.exact or s.gradient_from == "exact")
-     and "estimate: samples takes the Fisher matrix of the model phase's samples, and an exact phase has "
-     "none; write estimate: exact"),
+    ("weight_decay", "conflict",
+     lambda s: (s.weight_decay.l1 or s.weight_decay.l2)
+     and (s.gradient.kind == "natural" or s.gradient.scale_to != "none")
+     and "a natural or rescaled gradient would change the share of the weights that decays; remove "
+     "weight_decay, or write gradient: centered"),
     ("gradient", "conflict",
      lambda s: s.gradient.scale_to == "centered" and {*s.scheme.letters} == {"0"}
      and f"scale_to: centered needs offsets; without any, as in {s.offsets}, the centered gradient is the "
@@ -375,16 +312,12 @@ _CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
 )  # fmt: skip
 
 
-def _undivided(batch: Any, s: Settings) -> str | None:
-    if not isinstance(batch, int) or batch % s.ladders == 0:
-        return None
-    return f"must divide the batch; {batch} is no multiple of {s.ladders}"
-
-
 def _other_offsets(s: Settings, kind: str, letter: str, meaning: str) -> str | None:
-    if s.gradient.kind != kind or {*s.scheme.letters} == {letter}:
+    scheme = Scheme(letter * s.model.layers)
+    moving = kind == "enhanced" and (s.scheme.sliding or not s.scheme.before)
+    if s.gradient.kind != kind or (s.scheme.letters == scheme.letters and not moving):
         return None
-    remedy = f"write offsets: {letter * s.model.layers}, or gradient: centered"
+    remedy = f"write offsets: {scheme}, or gradient: centered"
     return f"the {kind} gradient is the one {meaning}, not {s.offsets}; {remedy}"
 
 

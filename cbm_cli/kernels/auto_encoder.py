@@ -2,7 +2,9 @@
 
 Layer l = 0, ..., L has n_l units. The encoder makes y_0 = x, ..., y_L, the decoder z_L = y_L, ..., z_0:
 
-    y_{l+1} = f((y_l - mu_l) W_l + c'_l),   z_l = g((z_{l+1} - lam_l) W_l' + b'_l).
+    y_{l+1} = s((y_l - mu_l) W_l + c'_l),   z_l = s((z_{l+1} - lam_l) W_l' + b'_l)
+
+with s(a) = 1 / (1 + exp(-a)). The cost is the cross entropy of x and z_0.
 
 W_l (n_l, n_{l+1}) with its biases and offsets is a machine of its own, as an RBM is: a *pair* of layers. The
 plain biases c_l = c'_l - mu_l W_l and b_l = b'_l - W_l lam_l are what is kept: offsets that move then leave
@@ -30,7 +32,7 @@ from cbm_cli.kernels.machine import (
 )
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import Batches, add_up, load_batch, make_batches
-from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH, Plan
+from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import (
     Bits,
     binary_product,
@@ -42,9 +44,9 @@ from cbm_cli.kernels.products import (
     product_tn,
 )
 from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
-from cbm_cli.kernels.units import exponential, sigmoid
+from cbm_cli.kernels.units import exponential, mean_of_units
 
-_ONE, _TWO = np.float32(1), np.float32(2)
+_ONE = np.float32(1)
 
 
 class Encoder(NamedTuple):
@@ -127,7 +129,7 @@ def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
     for update in range(first, last):
         load_batch(work.batches, plan, update, pairs[0].y)
         encode_and_decode(pairs, plan)
-        propagate_back(pairs, plan)
+        propagate_back(pairs)
         for pair in pairs:
             gather_gradient(pair)
         if plan.offsets.before:
@@ -149,77 +151,39 @@ def encode_and_decode(pairs: tuple[Pair, ...], plan: Plan) -> None:
         else:
             product(pair.y, pair.machine.W, pair.to_upper)
         above = pairs[k + 1].y if k < last else pair.z
-        activate(plan.encoder, pair.to_upper, pair.machine.c, above)
+        mean_of_units(pair.to_upper, _ONE, pair.machine.c, above)
     for k in range(last, -1, -1):
         pair = pairs[k]
         product_nt(pair.z, pair.machine.W, pair.to_lower)  # (B, m) @ (m, n)
         if k > 0:
-            activate(plan.decoder, pair.to_lower, pair.machine.b, pairs[k - 1].z)
+            mean_of_units(pair.to_lower, _ONE, pair.machine.b, pairs[k - 1].z)
 
 
 @lean
-def propagate_back(pairs: tuple[Pair, ...], plan: Plan) -> None:
+def propagate_back(pairs: tuple[Pair, ...]) -> None:
     """From the deltas of z_0 upwards through the decoder and down through the encoder, to those of y_1."""
     last, bottom = len(pairs) - 1, pairs[0]
-    output_deltas(plan, bottom)
+    x, z, share = bottom.y, bottom.delta_z, _ONE / np.float32(bottom.y.shape[0])
+    mean_of_units(bottom.to_lower, _ONE, bottom.machine.b, z)
+    for r in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            z[r, i] = share * (z[r, i] - x[r, i])
     for k in range(last + 1):
         pair = pairs[k]
         product(pair.delta_z, pair.machine.W, pair.to_upper)  # (B, n) @ (n, m)
-        if k < last:
-            pull_back(plan.decoder, pair.to_upper, pair.z, pairs[k + 1].delta_z)
-        else:
-            pull_back(plan.encoder, pair.to_upper, pair.z, pair.delta_y)
+        pull_back(pair.to_upper, pair.z, pairs[k + 1].delta_z if k < last else pair.delta_y)
     for k in range(last, 0, -1):
         pair = pairs[k]
         product_nt(pair.delta_y, pair.machine.W, pair.to_lower)  # (B, m) @ (m, n)
-        pull_back(plan.encoder, pair.to_lower, pair.y, pairs[k - 1].delta_y)
+        pull_back(pair.to_lower, pair.y, pairs[k - 1].delta_y)
 
 
 @lean
-def activate(kind: int, activation: Array, bias: Array, out: Array) -> None:
-    """out = f(activation + bias): (rows, units), (units,), not the same array, or it does not vectorise."""
-    floor = np.float32(0 if kind == RELU else -np.inf)
-    for r in range(out.shape[0]):
-        if kind == SIGMOID:
-            for i in range(out.shape[1]):
-                out[r, i] = sigmoid(activation[r, i] + bias[i])
-        elif kind == TANH:
-            for i in range(out.shape[1]):
-                out[r, i] = _TWO * sigmoid(_TWO * (activation[r, i] + bias[i])) - _ONE
-        else:
-            for i in range(out.shape[1]):
-                out[r, i] = max(activation[r, i] + bias[i], floor)
-
-
-@lean
-def slope(kind: int, value: np.float32) -> np.float32:
-    """The derivative of an activation where it has this value."""
-    if kind == SIGMOID:
-        return value * (_ONE - value)
-    if kind == TANH:
-        return _ONE - value * value
-    return _ONE if kind == LINEAR or value > 0 else np.float32(0)
-
-
-@lean
-def pull_back(kind: int, back: Array, value: Array, out: Array) -> None:
-    """out = back f'(value): deltas of units from the derivative of the cost with respect to their values."""
+def pull_back(back: Array, value: Array, out: Array) -> None:
+    """out = back s'(a), value = s(a): deltas of units from the derivative of the cost by their values."""
     for r in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[r, i] = back[r, i] * slope(kind, value[r, i])
-
-
-@lean
-def output_deltas(plan: Plan, bottom: Pair) -> None:
-    """Deltas of the reconstruction z of x (B, n_0) for the mean cost of the batch."""
-    x, out, share = bottom.y, bottom.delta_z, _ONE / np.float32(bottom.y.shape[0])
-    activate(plan.decoder, bottom.to_lower, bottom.machine.b, out)
-    for r in range(out.shape[0]):
-        for i in range(out.shape[1]):
-            z = out[r, i]
-            out[r, i] = share * (z - x[r, i])
-            if plan.squared:
-                out[r, i] *= _TWO * slope(plan.decoder, z)
+            out[r, i] = back[r, i] * (value[r, i] * (_ONE - value[r, i]))
 
 
 @lean
@@ -246,23 +210,13 @@ def summed_cost(state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> f
     """Sum over rows (n, n_0) uint8 of their loss, in float64."""
     pairs, _ = make_pairs(state, sizes, len(rows), plan.unit == 1)
     pairs[0].y[:] = plan.unit * rows
-    return cost_of_pass(pairs, plan)
-
-
-@lean
-def cost_of_pass(pairs: tuple[Pair, ...], plan: Plan) -> float:
-    """Sum over the rows y_0 of their loss."""
     encode_and_decode(pairs, plan)
-    x, activation, b = pairs[0].y, pairs[0].to_lower, pairs[0].machine.b
-    if not plan.squared:
-        return cross_entropies(x, activation, b)
-    activate(plan.decoder, activation, b, pairs[0].delta_z)
-    return squared_errors(x, pairs[0].delta_z)
+    return cross_entropies(pairs[0].y, pairs[0].to_lower, pairs[0].machine.b)
 
 
 @lean_sum
 def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
-    """Sum over rows of sum_i -x_i log z_i - (1 - x_i) log(1 - z_i), z = sigmoid(activation + bias); in nats.
+    """Sum over rows of sum_i -x_i log z_i - (1 - x_i) log(1 - z_i), z = s(a), a = activation + bias; in nats.
 
     A term is (1 - x) max(a, 0) + x max(-a, 0) + log(1 + exp(-|a|)), of which nothing is negative: no sum of
     huge terms cancels. Of 64 factors 1 + exp(-|a|) one logarithm is taken.
@@ -276,14 +230,4 @@ def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
                 linear += (_ONE - x[r, i]) * max(a, np.float32(0)) + x[r, i] * max(-a, np.float32(0))
                 factors *= _ONE + exponential(-abs(a))
             total += linear + math.log(factors)
-    return total
-
-
-@lean_sum
-def squared_errors(x: Array, z: Array) -> float:
-    """Sum over rows of sum_i (x_i - z_i)^2."""
-    total = 0.0
-    for r in range(x.shape[0]):
-        for i in range(x.shape[1]):
-            total += np.float64(x[r, i] - z[r, i]) ** 2
     return total

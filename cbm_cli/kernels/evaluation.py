@@ -70,14 +70,12 @@ def evaluate_exactly(state: State, exact: Exact, best: float, values: NDArray[np
 @lean
 def is_finite(state: State) -> bool:
     """Whether all numbers of a state are finite."""
-    for rows in (state.W, state.h, state.aside_h, state.fast_W, state.velocity_W):
+    for rows in (state.W, state.h, state.aside_h, state.velocity_W):
         for r in range(rows.shape[0]):
             for value in rows[r]:
                 if not np.isfinite(value):
                     return False
-    vectors = (
-        state.b, state.c, state.mu, state.lam, state.fast_b, state.fast_c, state.velocity_b, state.velocity_c
-    )  # fmt: skip
+    vectors = state.b, state.c, state.mu, state.lam, state.velocity_b, state.velocity_c
     for vector in vectors:
         for value in vector:
             if not np.isfinite(value):

@@ -30,7 +30,7 @@ def aligned(values: NDArray, kind: DTypeLike = np.float32) -> NDArray[Any]:
 class Machine(NamedTuple):
     """A plain machine, E(x, h) = -x'b - c'h - x'W h, and the offsets that only its gradient reads.
 
-    A velocity or fast weights around the same offsets have the same form. A deep Boltzmann machine is flat: x
+    A velocity around the same offsets has the same form. A deep Boltzmann machine is flat: x
     are the units of its even layers side by side, h those of the odd ones. An auto encoder is one machine for
     each pair of neighbouring layers.
     """
@@ -56,9 +56,6 @@ class State(NamedTuple):
     lam: Array
     h: Array  # (chains, M) hidden states, each ladder from the hottest chain to the one at temperature 1
     aside_h: Array  # the same of a second sampler that only the offsets see
-    fast_W: Array  # fast weights, which only the chains feel (FPCD)
-    fast_b: Array
-    fast_c: Array
     velocity_W: Array  # momentum's running sum of steps
     velocity_b: Array
     velocity_c: Array
@@ -68,11 +65,6 @@ class State(NamedTuple):
 def machine_of(state: State) -> Machine:
     """The machine and its offsets."""
     return Machine(*state[:5])
-
-
-def fast_of(state: State) -> Machine:
-    """The fast weights as a machine, which climbs along the same gradient."""
-    return Machine(state.fast_W, state.fast_b, state.fast_c, state.mu, state.lam)
 
 
 def velocity_of(state: State) -> Machine:

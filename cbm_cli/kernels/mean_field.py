@@ -1,4 +1,4 @@
-"""The hidden layers of a deep machine given its visible units: mean field, or Gibbs steps.
+"""The hidden layers of a deep machine given its visible units: mean field.
 
 The machine is flat: even layers side by side, odd layers side by side. Given the visible units, no two deeper
 even units are connected and no two odd ones: a round of mean field sets each side to its best response to the
@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean
 from cbm_cli.kernels.machine import Array, Machine, room
-from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
-from cbm_cli.kernels.random import DATA, fill_uniform
-from cbm_cli.kernels.units import mean_of_units, sample_units, sigmoid
+from cbm_cli.kernels.units import sigmoid
 
 
 class Deep(NamedTuple):
@@ -29,11 +27,7 @@ class Deep(NamedTuple):
     to_even: Array  # (B, E)
     to_odd: Array  # (B, M)
     visible_bits: Bits
-    even_bits: Bits
-    odd_bits: Bits
     zeros: Array  # (B, E)
-    ones: Array  # (largest of E and M,)
-    u: Array  # random numbers of a Gibbs step
     rounds: NDArray[np.int64]  # (3,) counts: rounds, batches, batches that did not converge
 
 
@@ -43,17 +37,13 @@ def make_deep(
     even: int,
     odd: int,
     counts: NDArray[np.int64] | None = None,
-    gibbs: bool = False,
 ) -> Deep:
     """Allocate rows of a deep machine; rounds of mean field are counted in ``counts`` (3,)."""
     shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
-    numbers = rows * (even + odd) if gibbs else 0
     return Deep(
         *(room(shape) for shape in shapes),
-        *(bits_for(rows, *units) for units in ((visible, odd), (even, odd), (odd, even))),
+        bits_for(rows, visible, odd),
         np.zeros((rows, even), np.float32),
-        np.ones(max(even, odd), np.float32),
-        room(numbers + -numbers % 4),
         np.zeros(3, np.int64) if counts is None else counts,
     )
 
@@ -103,31 +93,3 @@ def renew(above: Array, below: Array, bias: Array, mean: Array, tolerance: np.fl
             moved += np.int32(abs(new - mean[r, i]) >= tolerance)
             mean[r, i] = new
     return moved
-
-
-@lean
-def gibbs_steps(machine: Machine, deep: Deep, plan: Plan, update: int) -> None:
-    """Gibbs steps between the odd and the deeper even layers; at last odd gets its means given even."""
-    known, ones, u = plan.visible, deep.ones, deep.u
-    W, b, c = machine.W[known:], machine.b[known:], machine.c
-    for step in range(plan.gibbs):
-        fill_uniform(u, plan.seed, update, DATA, step * (u.size // 4))
-        if step == 0:  # even starts from its offsets, not from states
-            product(deep.even, W, deep.to_odd)
-        else:
-            binary_product(deep.even, deep.even_bits, W, False, deep.to_odd)
-        add_to(deep.to_odd, deep.from_visible)
-        sample_units(deep.to_odd, ones, c, u, deep.odd)
-        binary_product(deep.odd, deep.odd_bits, W, True, deep.to_even)
-        sample_units(deep.to_even, ones, b, u[deep.odd.size :], deep.even)
-    binary_product(deep.even, deep.even_bits, W, False, deep.to_odd)
-    add_to(deep.to_odd, deep.from_visible)
-    mean_of_units(deep.to_odd, np.float32(1), c, np.float32(1), deep.odd)
-
-
-@lean
-def add_to(activation: Array, more: Array) -> None:
-    """activation += more."""
-    for r in range(more.shape[0]):
-        for i in range(more.shape[1]):
-            activation[r, i] += more[r, i]

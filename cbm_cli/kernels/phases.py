@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import lean, merged
 from cbm_cli.kernels.intrinsics import spread_bits
 from cbm_cli.kernels.machine import Array, Machine, Rows, room
-from cbm_cli.kernels.mean_field import Deep, gibbs_steps, hear_visible, mean_field
+from cbm_cli.kernels.mean_field import Deep, hear_visible, mean_field
 from cbm_cli.kernels.offsets import Means, make_means
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import (
@@ -31,8 +31,8 @@ class Phase(NamedTuple):
     """R rows of the data or of the model, their weights, and work arrays."""
 
     x: Array  # (R, N)
-    h: Array  # (R, M) mean hidden units times weight
-    weight: Array  # (R,) 1/R for the data; -1/R or minus their probability for the model
+    h: Array  # (R, M) mean hidden units
+    weight: Array  # (R,) 1/R, or the probabilities of all states
     activation: Array  # (R, M) x W
     long_h: Array  # views with several rows in one, so that loops over them are long
     long_activation: Array
@@ -56,7 +56,7 @@ class Both(NamedTuple):
     """Rows of the data above rows of the model: one product makes the gradient of both."""
 
     x: Array  # (B + R, N)
-    h: Array  # (B + R, M)
+    h: Array  # (B + R, M) mean hidden units times weight, negative for the model
     bits: Bits  # x', packed
 
 
@@ -74,12 +74,8 @@ def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
     count = plan.batch + model_rows(n, m, plan, plan.exact)
     bits = bits_for(0 if plan.exact else plan.visible, count, m)
     both = Both(room((count, n)), room((count, m)), bits)
-    model = both.x[plan.batch :], both.h[plan.batch :]
-    return (
-        both,
-        make_phase(both.x[: plan.batch], both.h[: plan.batch], 1.0),
-        make_phase(*model, -1.0, plan.exact),
-    )
+    data, model = both.x[: plan.batch], both.x[plan.batch :]
+    return both, make_phase(data, m), make_phase(model, m, plan.exact)
 
 
 def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
@@ -87,11 +83,11 @@ def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
     return 2 ** min(n, m) if exact else plan.rows
 
 
-def make_phase(x: Array, h: Array, sign: float, exact: bool = False) -> Phase:
-    """Allocate a phase around its rows."""
-    (rows, n), m = x.shape, h.shape[1]
-    count, activation = long_rows(m, rows), room((rows, m))
-    weight = np.full(rows, np.float32(sign / rows))
+def make_phase(x: Array, m: int, exact: bool = False) -> Phase:
+    """Allocate a phase of m hidden units around its rows."""
+    rows, n = x.shape
+    count, h, activation = long_rows(m, rows), room((rows, m)), room((rows, m))
+    weight = np.full(rows, np.float32(1 / rows))
     views = lengthened(h, count), lengthened(activation, count), room(count * m)
     bits, wide = bits_for(0 if exact else rows, n, m), np.empty(max(n, m))
     return Phase(x, h, weight, activation, *views, bits, make_means(n, m), wide)
@@ -131,22 +127,22 @@ def order_rows(batches: Batches, plan: Plan, epoch: int) -> None:
 
 
 @merged
-def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan, update: int) -> None:
-    """data.h = weight p(h = 1 | x), `reference.hidden_mean`, or its mean field; and the means of both."""
+def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan) -> None:
+    """data.h = p(h = 1 | x), `reference.hidden_mean`, or its mean field; and the means of both."""
     if deep is not None:
-        infer_deep(machine, data, deep, plan, update)
+        infer_deep(machine, data, deep, plan)
     else:
         if plan.unit == 1:
             binary_product(data.x, data.bits, machine.W, False, data.activation)  # (B, N) @ (N, M)
         else:
             product(data.x, machine.W, data.activation)
-        weigh_hidden(machine, data, plan)
+        mean_hidden(machine, data, plan)
     average(data)
 
 
 @lean
-def infer_deep(machine: Machine, data: Phase, deep: Deep, plan: Plan, update: int) -> None:
-    """Mean field or Gibbs steps from the offsets; data.x gets its deeper even units."""
+def infer_deep(machine: Machine, data: Phase, deep: Deep, plan: Plan) -> None:
+    """Mean field from the offsets; data.x gets its deeper even units."""
     known, inner = plan.visible, machine.mu[plan.visible :]
     for r in range(plan.batch):
         for i in range(known):
@@ -154,43 +150,37 @@ def infer_deep(machine: Machine, data: Phase, deep: Deep, plan: Plan, update: in
         for i in range(inner.size):
             deep.even[r, i] = inner[i]
     hear_visible(machine, deep, plan.unit == 1)
-    if plan.gibbs > 0:
-        gibbs_steps(machine, deep, plan, update)
-    else:
-        made = mean_field(machine, deep, plan.tolerance, plan.rounds)
-        deep.rounds[0] += min(made, plan.rounds)
-        deep.rounds[1] += 1
-        deep.rounds[2] += made > plan.rounds
+    made = mean_field(machine, deep, plan.tolerance, plan.rounds)
+    deep.rounds[0] += min(made, plan.rounds)
+    deep.rounds[1] += 1
+    deep.rounds[2] += made > plan.rounds
     for r in range(plan.batch):
         row = data.x[r, known:]
         for i in range(inner.size):
             row[i] = deep.even[r, i]
         for j in range(machine.c.size):
-            data.h[r, j] = data.weight[r] * deep.odd[r, j]
+            data.h[r, j] = deep.odd[r, j]
 
 
 @merged
-def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
-    """phase.h = weight sigmoid(activation + c), for equal weights."""
+def mean_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
+    """phase.h = sigmoid(activation + c)."""
     for r in range(phase.bias.size // machine.c.size):
         for j in range(machine.c.size):
             phase.bias[r * machine.c.size + j] = machine.c[j]
-    mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.weight[0], phase.long_h)
+    mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.long_h)
 
 
 @merged
 def average(phase: Phase) -> None:
     """Fill in the means over the rows of a phase."""
-    mean, sign = phase.mean, np.float32(1 if phase.weight[0] > 0 else -1)
-    add_up(phase.x, phase.weight, phase.wide, mean.x)
-    add_up(phase.h, None, phase.wide, mean.h)
-    for j in range(mean.h.size):
-        mean.h[j] *= sign
+    add_up(phase.x, phase.weight, phase.wide, phase.mean.x)
+    add_up(phase.h, phase.weight, phase.wide, phase.mean.h)
 
 
 @merged
 def add_up(rows: Array, weight: Array | None, wide: NDArray[np.float64], total: Array) -> None:
-    """total = the sum of rows (R, units), times the sizes of their weights (R,) if given.
+    """total = the sum of rows (R, units), times their weights (R,) if given.
 
     Sums are taken in ``wide``: in float32 a unit that is always on has the mean 1.0005 over 60,000 rows.
     """
@@ -201,25 +191,27 @@ def add_up(rows: Array, weight: Array | None, wide: NDArray[np.float64], total: 
     for r in range(0, fours, 4):  # a sum is loaded and stored once for four rows
         a, b, c, d = one, one, one, one
         if weight is not None:
-            a, b, c, d = abs(weight[r]), abs(weight[r + 1]), abs(weight[r + 2]), abs(weight[r + 3])
+            a, b, c, d = weight[r], weight[r + 1], weight[r + 2], weight[r + 3]
         for i in range(total.size):
             two = np.float64(a * rows[r, i]) + np.float64(b * rows[r + 1, i])
             wide[i] += two + (np.float64(c * rows[r + 2, i]) + np.float64(d * rows[r + 3, i]))
     for r in range(fours, rows.shape[0]):
-        size = one if weight is None else abs(weight[r])
+        share = one if weight is None else weight[r]
         for i in range(total.size):
-            wide[i] += size * rows[r, i]
+            wide[i] += share * rows[r, i]
     for i in range(total.size):
         total[i] = wide[i]
 
 
 @merged
-def gather_gradient(both: Both, data: Means, model: Means, plan: Plan, gradient: Gradient) -> None:
+def gather_gradient(both: Both, data: Phase, model: Phase, plan: Plan, gradient: Gradient) -> None:
     """<x h'>_d - <x h'>_m and the differences of the means, from rows of both phases."""
     for i in range(gradient.x.size):
-        gradient.x[i] = data.x[i] - model.x[i]
+        gradient.x[i] = data.mean.x[i] - model.mean.x[i]
     for j in range(gradient.h.size):
-        gradient.h[j] = data.h[j] - model.h[j]
+        gradient.h[j] = data.mean.h[j] - model.mean.h[j]
+    weigh(data, np.float32(1), False, both.h[: plan.batch])
+    weigh(model, np.float32(-1), plan.exact, both.h[plan.batch :])
     known, binary = plan.visible, plan.unit == 1 and not plan.exact
     if binary and worth_packing(known, both.x.shape[0], both.h.shape[1]):
         pack_columns(both.x, known, both.bits)
@@ -229,3 +221,16 @@ def gather_gradient(both: Both, data: Means, model: Means, plan: Plan, gradient:
             product_tn(both.x[:, known:], both.h, gradient.W[known:])
     else:
         product_tn(both.x, both.h, gradient.W)  # (N, B + R) @ (B + R, M)
+
+
+@merged
+def weigh(phase: Phase, sign: np.float32, exact: bool, out: Array) -> None:
+    """out = sign weight h, (R, M); samples have equal weights, so that one loop goes over all of them."""
+    if exact:
+        for r in range(out.shape[0]):
+            for j in range(out.shape[1]):
+                out[r, j] = sign * phase.weight[r] * phase.h[r, j]
+    else:
+        share, flat, flat_h = sign * phase.weight[0], out.reshape(out.size), phase.h.reshape(out.size)
+        for k in range(flat.size):
+            flat[k] = share * flat_h[k]

@@ -11,7 +11,8 @@ from cbm_cli.kernels.compiling import inlined, lean, merged
 
 Word = np.uint64  # a 32-bit word, in 64 bits so that products fit
 
-SAMPLER, SHUFFLE, NOISE, RESTART, ASIDE, DATA, FISHER, OFFSETS = range(8)  # sites: what a number is drawn for
+# Sites: what a number is drawn for; of a second sampler that only the offsets see the ones that end in _ASIDE
+SAMPLER, SHUFFLE, NOISE, RESTART, SAMPLER_ASIDE, RESTART_ASIDE = range(6)
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)

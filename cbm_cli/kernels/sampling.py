@@ -1,4 +1,4 @@
-"""The chains of the model phase: one sweep serves CD, PCD, FPCD and parallel tempering.
+"""The chains of the model phase: one sweep serves CD, PCD and parallel tempering.
 
 PCD is one temperature; CD is PCD whose chains restart at the data; PT is several temperatures with swaps. A
 ladder is swept until every row of the phase has its sample. Chains carry hidden states: a sweep draws x given
@@ -14,7 +14,7 @@ from cbm_cli.kernels.compiling import lean, lean_sum, merged
 from cbm_cli.kernels.machine import Array, Machine, aligned, room
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold
-from cbm_cli.kernels.random import RESTART, SAMPLER, fill_uniform
+from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.units import sample_units, sample_with_means
 
 _CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
@@ -40,9 +40,8 @@ class Chains(NamedTuple):
     h: Side
     beta: Array  # (K,)
     energy: Array  # (K,)
-    mean: Array  # view of h.long_states' shape for weighted means; of no size where a sample is no chain
-    weight: np.float32  # of a sample
-    cold: Array  # (R, M) hidden states of the samples; of no rows where only offsets would look, and do not
+    direct: bool  # every chain is one sample, so that the last sweep fills in its means
+    means: Array  # these, as long rows
     u: Array  # random numbers of a few rounds, flat
     numbers: int  # random numbers of one round
     rounds: int  # of sweeps and swaps, an update
@@ -60,34 +59,32 @@ def lengthened(array: Array, count: int) -> Array:
     return array.reshape(array.shape[0] // count, count * array.shape[1])
 
 
-def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, mean: Array | None = None) -> Chains:
+def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None = None) -> Chains:
     """Allocate what the chains with hidden states h (K, M) need; inverse temperatures are linspace(0, 1, T).
 
     Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and x W are wanted. If
-    each is one sample, without fast weights, its means go to ``mean`` (R, M).
+    each is one sample, its means go to ``means`` (R, M).
     """
     (chains, m), n, T = h.shape, x.shape[1], plan.temperatures
+    rounds = len(x) * T // chains
     beta = np.ones(chains, np.float32)
     if T > 1:
         beta = np.tile(np.float32(np.arange(T) / (T - 1)), chains // T)
         x, to_h = room((chains, n)), room((chains, m))
     numbers = plan.steps * chains * (n + m) + chains
     numbers += -numbers % 4
-    rounds = plan.rows // plan.chains
     shared = rounds * plan.steps > 1  # sweeps multiply with the same weights
     hidden = _side(to_h, h, n, beta, T, plan.to_hidden, shared)
-    if mean is None or T > 1 or rounds > 1 or plan.fast_rate > 0:
-        mean = room((0, 1))
+    direct = means is not None and T == rounds == 1
     return Chains(
         _side(room(x.shape), x, m, beta, T, plan.to_visible, shared),
         hidden,
         beta,
         room(chains),
-        lengthened(mean, len(mean) // len(hidden.long_states) if len(mean) else 1),
-        np.float32(-1 / max(1, chains)),
-        h if T == 1 else room((plan.rows if plan.offsets.looks_at_states else 0, m)),
-        room(max(4, min(rounds, max(1, _CHUNK // max(1, numbers))) * numbers)),
-        max(4, numbers),
+        direct,
+        means.reshape(hidden.long_states.shape) if means is not None and direct else hidden.long_activation,
+        room(min(rounds, max(1, _CHUNK // numbers)) * numbers),
+        numbers,
         rounds,
     )
 
@@ -103,7 +100,7 @@ def _side(
 ) -> Side:
     """Allocate a side whose states are multiplied with the weights to so many other units."""
     chains, units = states.shape
-    count = long_rows(units, chains, temperatures) if chains else 1
+    count = long_rows(units, chains, temperatures)
     return Side(
         activation,
         states,
@@ -126,14 +123,13 @@ def tile(values: Array, beta: Array, out: Array) -> None:
 
 
 @lean
-def restart(weighted_h: Array, plan: Plan, update: int, first_block: int, u: Array, h: Array) -> None:
-    """Draw the chains' hidden states from the data's means, B weighted_h (B, M), for CD."""
-    rows, m = h.shape
-    fill_uniform(u, plan.seed, update, RESTART, first_block)
-    for r in range(rows):
-        numbers = u[r * m : (r + 1) * m]
-        for j in range(m):
-            h[r, j] = np.float32(numbers[j] < rows * weighted_h[r, j])
+def restart(means: Array, chains: Chains, plan: Plan, site: int, update: int) -> None:
+    """Draw the chains' hidden states from the data's means (B, M), for CD."""
+    h, u = chains.h.states, chains.u[: (means.size + 3) // 4 * 4]
+    fill_uniform(u, plan.seed, update, site, 0)
+    for r in range(h.shape[0]):
+        for j in range(h.shape[1]):
+            h[r, j] = np.float32(u[r * h.shape[1] + j] < means[r, j])
 
 
 @merged
@@ -158,13 +154,9 @@ def draw_samples(
             at += K * (machine.b.size + machine.c.size)
         if plan.temperatures > 1:
             chain_energies(machine, chains)
-            for parity in range(2):
-                if plan.swap_both or parity == (update * chains.rounds + r) % 2:
-                    swap_neighbours(chains, plan, parity, at)
+            swap_neighbours(chains, plan, (update * chains.rounds + r) % 2, at)
             take_coldest(chains.x.states, plan, r, x)
             take_coldest(chains.h.activation, plan, r, to_h)
-            if chains.cold.size:
-                take_coldest(chains.h.states, plan, r, chains.cold)
 
 
 @lean
@@ -180,16 +172,15 @@ def advance_chains(
 def sweep(machine: Machine, chains: Chains, plan: Plan, at: int, last: bool) -> None:
     """Draw x given h, then h given x, for all chains, with the random numbers u[at:]; `reference.sweep`.
 
-    The ``last`` sweep fills in the means of h, if there is room for them.
+    The ``last`` sweep fills in the means of h if every chain is one sample.
     """
     x, h = chains.x, chains.h
     binary_product(h.states, h.bits, machine.W, True, x.activation)  # (K, M) @ (M, N)
     sample_units(x.long_activation, x.beta, x.bias, chains.u[at:], x.long_states)
     binary_product(x.states, x.bits, machine.W, False, h.activation)  # (K, N) @ (N, M)
     u = chains.u[at + x.states.size :]
-    if last and chains.mean.size:
-        given = h.long_activation, plan.to_hidden, h.bias, u
-        sample_with_means(*given, chains.weight, chains.mean, h.long_states)
+    if last and chains.direct:
+        sample_with_means(h.long_activation, plan.to_hidden, h.bias, u, chains.means, h.long_states)
     else:
         sample_units(h.long_activation, h.beta, h.bias, u, h.long_states)
 

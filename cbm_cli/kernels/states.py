@@ -19,46 +19,36 @@ Wide = NDArray[np.float64]
 
 
 class AllStates(NamedTuple):
-    """Rows that stand for the model's distribution, weighted by their probability.
+    """Work arrays of a phase of all states: the smaller side keeps its states, the other has its means."""
 
-    The smaller side keeps its states, the other has its conditional means.
-    """
-
-    x: Array  # (R, N)
-    h: Array  # (R, M)
     activation: Array  # (R, units of the larger side)
     log_weight: Wide  # (R,)
 
 
-def make_all_states(x: Array, n_hidden: int) -> AllStates:
-    """List the states of the smaller side around the visible rows x (R, N)."""
-    rows, n_visible = x.shape
-    h = room((rows, n_hidden))
-    states = h if n_hidden <= n_visible else x
-    states[:] = (np.arange(rows)[:, None] >> np.arange(states.shape[1])) & 1
-    larger = max(n_visible, n_hidden)
-    return AllStates(x, h, room((rows, larger)), np.empty(rows, np.float64))
+def make_all_states(x: Array, h: Array) -> AllStates:
+    """List the states of the smaller side in x (R, N) or h (R, M)."""
+    states, means = (h, x) if h.shape[1] <= x.shape[1] else (x, h)
+    states[:] = (np.arange(len(states))[:, None] >> np.arange(states.shape[1])) & 1
+    return AllStates(room(means.shape), np.empty(len(states), np.float64))
 
 
 @lean
-def weigh_all_states(machine: Machine, states: AllStates, weight: Array, weighted_h: Array) -> None:
-    """Fill in means, weight = -p and weighted_h = -p h, for the machine as it is."""
+def weigh_all_states(machine: Machine, states: AllStates, x: Array, h: Array, weight: Array) -> None:
+    """Fill in the means of the larger side, x (R, N) or h (R, M), and weight = p, of the machine."""
     W, b, c = machine.W, machine.b, machine.c
     if c.size <= b.size:
-        product_nt(states.h, W, states.activation)  # (R, M) @ (M, N)
-        imply_means(states.h, c, states.activation, b, states.log_weight, states.x)
+        product_nt(h, W, states.activation)  # (R, M) @ (M, N)
+        imply_means(h, c, states.activation, b, states.log_weight, x)
     else:
-        product(states.x, W, states.activation)  # (R, N) @ (N, M)
-        imply_means(states.x, b, states.activation, c, states.log_weight, states.h)
+        product(x, W, states.activation)  # (R, N) @ (N, M)
+        imply_means(x, b, states.activation, c, states.log_weight, h)
     largest, total = -np.inf, 0.0
     for value in states.log_weight:
         largest = max(largest, value)
     for value in states.log_weight:
         total += math.exp(value - largest)
     for r in range(weight.size):
-        weight[r] = -np.float32(math.exp(states.log_weight[r] - largest) / total)
-        for j in range(c.size):
-            weighted_h[r, j] = weight[r] * states.h[r, j]
+        weight[r] = math.exp(states.log_weight[r] - largest) / total
 
 
 @lean

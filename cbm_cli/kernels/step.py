@@ -1,4 +1,4 @@
-"""The gradient step of any machine: centered, with weight decay, momentum and fast weights."""
+"""The gradient step of any machine: centered, with weight decay and momentum."""
 
 from typing import NamedTuple
 
@@ -48,16 +48,9 @@ def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, ra
     if plan.momentum > 0:
         fade(velocity, plan.momentum)
         ascend(velocity, gradient, plan, rate)
-        add(velocity, machine)
+        add(velocity, machine, np.float32(1))
     else:
         ascend(machine, gradient, plan, rate)
-
-
-@lean
-def fast_step(fast: Machine, gradient: Gradient, plan: Plan) -> None:
-    """Let the fast weights fade, and move them along the same gradient (Tieleman & Hinton 2009)."""
-    fade(fast, plan.fast_decay)
-    ascend(fast, gradient, plan, plan.fast_rate)
 
 
 @lean
@@ -119,22 +112,11 @@ def fade(machine: Machine, factor: np.float32) -> None:
 
 
 @lean
-def add(change: Machine, machine: Machine) -> None:
-    """Add W, b and c of ``change`` to a machine."""
+def add(change: Machine, machine: Machine, factor: np.float32) -> None:
+    """Add ``factor`` times W, b and c of ``change`` to a machine."""
     for i in range(machine.b.size):
-        machine.b[i] += change.b[i]
+        machine.b[i] += factor * change.b[i]
         for j in range(machine.c.size):
-            machine.W[i, j] += change.W[i, j]
+            machine.W[i, j] += factor * change.W[i, j]
     for j in range(machine.c.size):
-        machine.c[j] += change.c[j]
-
-
-@lean
-def copy(machine: Machine, to: Machine) -> None:
-    """Copy W, b and c to another machine."""
-    for i in range(machine.b.size):
-        to.b[i] = machine.b[i]
-        for j in range(machine.c.size):
-            to.W[i, j] = machine.W[i, j]
-    for j in range(machine.c.size):
-        to.c[j] = machine.c[j]
+        machine.c[j] += factor * change.c[j]

@@ -72,11 +72,11 @@ def sum_of_softplus(activation: Array, bias: Array, gain: np.float32) -> float:
 
 
 @merged
-def mean_of_units(activation: Array, gain: np.float32, bias: Array, scale: np.float32, out: Array) -> None:
-    """out = scale * sigmoid(gain * activation + bias): (rows, width), (width,), not the same array."""
+def mean_of_units(activation: Array, gain: np.float32, bias: Array, out: Array) -> None:
+    """out = sigmoid(gain * activation + bias): (rows, width), (width,), not the same array."""
     for r in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[r, i] = scale * sigmoid(gain * activation[r, i] + bias[i])
+            out[r, i] = sigmoid(gain * activation[r, i] + bias[i])
 
 
 @merged
@@ -99,7 +99,6 @@ def sample_with_means(
     gain: np.float32,
     bias: Array,
     u: Array,
-    scale: np.float32,
     mean: Array,
     out: Array,
 ) -> None:
@@ -109,5 +108,5 @@ def sample_with_means(
         numbers = u[r * width : (r + 1) * width]
         for i in range(width):
             odds = _ONE + exponential(-(gain * activation[r, i] + bias[i]))
-            mean[r, i] = scale * (_ONE / odds)
+            mean[r, i] = _ONE / odds
             out[r, i] = np.float32(numbers[i] * odds < _ONE)

@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout, Machine
-from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH
 from cbm_cli.results.inventory import find_machine, is_machine
 from cbm_cli.text import count, did_you_mean
 
 KINDS = ("rbm", "dbm", "auto-encoder")
-ACTIVATIONS = {"sigmoid": SIGMOID, "tanh": TANH, "relu": RELU, "linear": LINEAR}
 _BY_LAYER = ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets")
 _DEEPEST = 100  # arrays of each name that a file may have
-_TEXTS = {"encoder": (*ACTIVATIONS,), "decoder": (*ACTIVATIONS,), "loss": ("cross-entropy", "squared")}
 
 Arrays = Mapping[str, NDArray]
 Vectors = tuple[NDArray, ...]
@@ -31,8 +28,8 @@ Vectors = tuple[NDArray, ...]
 class Layered(NamedTuple):
     """A machine of L hidden layers, layer 0 visible, with plain biases, those of offsets 0.
 
-    E = -sum_l x_l' b_l - sum_l x_l' W_l x_{l+1}. An auto encoder computes y_{l+1} = f(y_l W_l + b_{l+1}) on
-    the way up and y_l = g(y_{l+1} W_l' + d_l) on the way down, with d_0 = b_0.
+    E = -sum_l x_l' b_l - sum_l x_l' W_l x_{l+1}. An auto encoder computes y_{l+1} = s(y_l W_l + b_{l+1})
+    on the way up and y_l = s(y_{l+1} W_l' + d_l) on the way down, s(a) = 1 / (1 + exp(-a)), with d_0 = b_0.
     """
 
     kind: str  # one of KINDS
@@ -41,9 +38,6 @@ class Layered(NamedTuple):
     offsets: Vectors  # L + 1 arrays (n_l,) of the machine that was trained; mean field starts there
     decoder_biases: Vectors = ()  # L - 1 arrays d_l (n_l,) of the inner layers of an auto encoder
     decoder_offsets: Vectors = ()  # L - 1 arrays (n_l,)
-    encoder: str = "sigmoid"  # f, g and the loss of an auto encoder
-    decoder: str = "sigmoid"
-    loss: str = "cross-entropy"
     names: tuple[str, ...] = ()  # of the visible units: the columns of the data, where these have names
 
     @property
@@ -172,8 +166,6 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
     for name in _BY_LAYER:
         layers = enumerate(getattr(machine, name), 1 if name.startswith("decoder") else 0)
         arrays |= {f"{name}_{layer}": array.copy() for layer, array in layers}
-    if machine.kind == "auto-encoder":
-        arrays |= {name: np.array(getattr(machine, name)) for name in _TEXTS}
     return arrays | ({"names": np.array(machine.names)} if machine.names else {})
 
 
@@ -190,14 +182,15 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
         or non-finite arrays, or arrays of shapes that do not fit together.
     """
     path, arrays, names = _arrays(path, content)
-    kind = _text(path, arrays, "kind", KINDS)
+    array = arrays.get("kind", np.array(KINDS[0]))
+    kind = str(array.item()) if array.size == 1 else f"of shape {array.shape}"
+    if kind not in KINDS:
+        raise CbmError(f"{path}: kind {kind[:40]} is unknown; cbm knows {', '.join(KINDS)}", "unknown")
     depth, encoder = _depth(path, kind, arrays), kind == "auto-encoder"
     inner = range(1, depth) if encoder else range(0)
     layers = (*[range(depth + 1)] * 2, inner, inner)
     known = [*_names("weights", range(depth)), *itertools.chain(*map(_names, _BY_LAYER[1:], layers))]
-    if unknown := [
-        name for name in names if name not in ("kind", "names", *known, *(_TEXTS if encoder else ()))
-    ]:
+    if unknown := [name for name in names if name not in ("kind", "names", *known)]:
         whole = f"a machine of kind {kind} with {count(depth, 'hidden layer')}"
         told = f"{path}: {unknown[0]} is not an array of {whole}{did_you_mean(unknown[0], known)}"
         raise CbmError(told, "unknown")
@@ -219,13 +212,12 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
 
     offsets = vectors("offsets", range(depth + 1))
     decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
-    texts: Any = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
     titles = arrays.get("names", np.array([], "U1"))
     if titles.size and (titles.dtype.kind != "U" or titles.shape != biases[0].shape):
         raise CbmError(f"{path}: names holds {titles.dtype} of shape {titles.shape}; expected a name a unit")
-    texts["names"] = tuple(titles.tolist())
     with np.errstate(over="ignore", invalid="ignore"):  # `check_size` refuses what is too large
-        return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
+        machine = Layered(kind, weights, biases, offsets, *decoders, names=tuple(titles.tolist()))
+        return machine.recentered(-1)
 
 
 def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays, list[str]]:
@@ -243,7 +235,7 @@ def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays, list[str]]
 
 def _known_names() -> set[str]:
     layers = {key for name in _BY_LAYER for key in _names(name, range(_DEEPEST))}
-    return {"kind", "names", *_TEXTS, *layers}
+    return {"kind", "names", *layers}
 
 
 def _depth(path: Path, kind: str, arrays: Arrays) -> int:
@@ -288,13 +280,3 @@ def _check_shapes(path: Path, weights: Vectors, biases: Vectors) -> None:
     units = ["N", "M"] if len(weights) == 1 else _names("n", range(len(biases)))
     expected = [f"({n}, {m})" for n, m in pairwise(units)] + [f"({n},)" for n in units]
     raise CbmError(f"{path}: shapes do not fit: {shapes}; expected {', '.join(expected)}", "conflict")
-
-
-def _text(path: Path, arrays: Arrays, name: str, known: Sequence[str]) -> str:
-    """A text of a machine file that has to be a known one; the first of these by default."""
-    array = arrays.get(name, np.array(known[0]))
-    text = str(array.item()) if array.size == 1 else f"of shape {array.shape}"
-    if text not in known:
-        message = f"{path}: {name} {text[:40]} is unknown; cbm knows {', '.join(known)}"
-        raise CbmError(message, "unknown")
-    return text

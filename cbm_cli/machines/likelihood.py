@@ -32,7 +32,7 @@ from cbm_cli.machines.estimates import (
     never,
     reverse_ais,
 )
-from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits, flatten, kernel_arrays
+from cbm_cli.machines.files import Flat, Layered, check_size, fits, flatten, kernel_arrays
 from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
@@ -353,27 +353,22 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
             f"remove --{method.name}",
             "unsuited",
         )
-    if machine.loss == "cross-entropy" and machine.decoder != "sigmoid":
-        message = f"{place}: the cross entropy needs a sigmoid decoder, not {machine.decoder}"
-        raise CbmError(message, "unsuited")
     wide = kernel_arrays(machine)
     check_size(wide[:3], np.float32, place)
     arrays = [np.ascontiguousarray(array, np.float32) for array in wide]
     state = State._make(arrays + [np.zeros(0, np.float32)] * (len(State._fields) - len(arrays)))
-    kinds: dict[str, Any] = {name: ACTIVATIONS[getattr(machine, name)] for name in ("encoder", "decoder")}
-    plan = plain_plan(len(state.b), len(state.c), 0, 1)
-    plan = plan._replace(unit=np.float32(parts.unit), squared=machine.loss == "squared", **kinds)
+    plan = plain_plan(len(state.b), len(state.c), 0, 1, unit=np.float32(parts.unit))
     by_part = {
         part: {"cost": _over(mean_cost(state, machine.sizes, rows, plan), len(rows))}
         for part, rows in parts.rows.items()
     }
-    return {"method": "cost", "loss": machine.loss}, by_part
+    return {"method": "cost"}, by_part
 
 
 def mean_cost(
     state: State, sizes: Sequence[int], rows: Rows, plan: Plan, should_stop: ShouldStop = never
 ) -> float:
-    """Mean cost of the rows: cross entropy in nats, or squared error, summed over units; or Stopped."""
+    """Mean cost of the rows: cross entropy in nats, summed over units; or Stopped."""
     total = 0.0
     for first in range(0, len(rows), _ENCODER_ROWS):
         if should_stop():

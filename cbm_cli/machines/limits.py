@@ -63,13 +63,11 @@ def check_smaller_side(field: str, what: str, n: int, m: int, limit: int, remedy
 
 
 def check_fisher(field: str, fisher: str, damping: float, n: int, m: int, remedy: str) -> None:
-    """Raise CbmError for an exact Fisher matrix (joint, marginal or diagonal) that is too large or singular.
+    """Raise CbmError for a Fisher matrix (joint, marginal or diagonal) that is too large or singular.
 
-    A matrix is too large if it sums more than 2^16 joint states of n visible and m hidden units; a diagonal
-    one never is. ``damping`` is added to its diagonal.
+    It is too large if it sums more than 2^16 joint states of n visible and m hidden units. ``damping`` is
+    added to its diagonal.
     """
-    if fisher == "diagonal":
-        return
     if n + m > FISHER_BITS:
         raise _too_many(field, f"the exact Fisher matrix sums {_states(n + m, n, m)}", FISHER_BITS, remedy)
     rank, parameters = 2**n - 1, (n + 1) * (m + 1) - 1

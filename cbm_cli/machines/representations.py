@@ -14,7 +14,7 @@ from cbm_cli.kernels.machine import Array, Layout, Rows
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
 from cbm_cli.machines.files import Layered, flatten
-from cbm_cli.reference import ACTIVATIONS
+from cbm_cli.reference import sigmoid
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count
 
@@ -97,10 +97,10 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
 
 
 def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
-    """Outputs of each layer of an encoder given x (n, n_0): y_{l+1} = f(y_l W_l + b_{l+1}), (n, n_{l+1})."""
-    layers, (f, _) = [x], ACTIVATIONS[machine.encoder]
+    """Outputs (n, n_{l+1}) of each layer of an encoder given x (n, n_0): sigmoid(y_l W_l + b_{l+1})."""
+    layers = [x]
     for W, b in zip(machine.weights, machine.biases[1:], strict=True):
-        layers.append(f(layers[-1] @ W + b))
+        layers.append(sigmoid(layers[-1] @ W + b))
     return layers[1:]
 
 
@@ -127,11 +127,6 @@ def mean_activity(layers: Sequence[Array]) -> list[NDArray[np.float64]]:
 def unbalanced(means: NDArray) -> float:
     """Return the share of units that are nearly always off, or on: mean activity outside [0.05, 0.95]."""
     return float(((means < BALANCED[0]) | (means > BALANCED[1])).mean())
-
-
-def has_probabilities(machine: Layered) -> bool:
-    """Whether hidden activities are probabilities, so that units can be called balanced."""
-    return machine.kind != "auto-encoder" or machine.encoder == "sigmoid"
 
 
 # Files

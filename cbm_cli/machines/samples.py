@@ -79,7 +79,7 @@ def draw(
     """
     W, b, c = machine.plain
     chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
-    changes = {"ladders": chains, "temperatures": sampler.temperatures, "steps": sampler.steps}
+    changes = {"temperatures": sampler.temperatures, "steps": sampler.steps}
     plan = plain_plan(len(b), len(c), seed, chains, **changes)
     with enough_memory(count, chains):
         h = np.empty((chains, sampler.temperatures, len(c)), np.float32)

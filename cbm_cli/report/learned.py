@@ -236,7 +236,6 @@ def activity_panels(results: Results | None, names: Sequence[str], options: Opti
         for layer, values in enumerate(representations.mean_activity(found), 1):
             if options.layer in (None, layer):
                 lines.setdefault((one.panel, layer), []).append((one, np.sort(values)[::-1]))
-    probable = all(representations.has_probabilities(one.machine) for one in machines)
     several = len({layer for _, layer in lines}) > 1
 
     def fill(its: Sequence[tuple[Shown, NDArray]], axes: Axes) -> None:
@@ -245,10 +244,9 @@ def activity_panels(results: Results | None, names: Sequence[str], options: Opti
             marks = place * step // len(its), step  # the first and every so many
             axes.plot(x, values, **one.look, markevery=marks, drawstyle="steps-mid", linewidth=1.0)
         axes.set_xlim(0, 1)
-        if probable:
-            for end in representations.BALANCED:
-                axes.axhline(end, **BOUND, zorder=0)
-            axes.set_ylim(-0.02, 1.02)
+        for end in representations.BALANCED:
+            axes.axhline(end, **BOUND, zorder=0)
+        axes.set_ylim(-0.02, 1.02)
 
     low, high = representations.BALANCED
     said = [f"Dashed: {low} and {high}, beyond which a unit counts as always off or on"]
@@ -260,7 +258,7 @@ def activity_panels(results: Results | None, names: Sequence[str], options: Opti
             "share of units, the most active first",
             "mean activity",
             looks={one.line: one.look for one, _ in its} if len(its) > 1 else {},
-            notes=[*said * probable, *its[0][0].notes],
+            notes=[*said, *its[0][0].notes],
         )
         for (panel, layer), its in lines.items()
     ]

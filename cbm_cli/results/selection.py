@@ -140,7 +140,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
         if not names:
             return cells
     columns = tuple(column for name in names for column in varying_columns(name, settings, option))
-    if any(column.split("_")[0] == "data" and column != "data_phase" for column in columns):
+    if any(column.split("_")[0] == "data" for column in columns):
         told = f"{option} {' '.join(names)}: likelihoods of different data cannot be compared"
         raise CbmError(told, "unsuited")
     others = [name for name in settings[0] if name not in (*columns, "run_id")]
@@ -271,7 +271,7 @@ def best_machines(
     trials = Trials(frame)
     sets: dict[tuple[str, ...], list[Cell]] = {}
     for cell in make_cells(trials, manifest, Measure(Metric(""))):
-        of_data = (name for name in cell.settings if name.split("_")[0] == "data" and name != "data_phase")
+        of_data = (name for name in cell.settings if name.split("_")[0] == "data")
         sets.setdefault(tuple(text_of(cell.settings[name]) for name in of_data), []).append(cell)
     axes = axes_of(manifest)
     found = [

@@ -8,7 +8,6 @@ import numpy as np
 from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.names import Sampler
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits
@@ -22,11 +21,10 @@ MOST_STATIONS = 10_000_000  # updates at which something is done in one trial
 
 def check(settings: Settings, data: Dataset) -> None:
     """Raise CbmError if settings ask for something that this data set cannot give."""
-    for field, batch in (("batch", settings.batch), ("pretraining.batch", settings.pretraining.batch)):
-        n = len(data.train)
-        if isinstance(batch, int) and batch > n:
-            told = f"{batch} rows, but {data.name} has {n}; write a smaller number, or full"
-            raise CbmError(told, "unsuited", field=field)
+    if isinstance(settings.batch, int) and settings.batch > len(data.train):
+        has = f"{data.name} has {len(data.train)}"
+        told = f"{settings.batch} rows, but {has}; write a smaller number, or full"
+        raise CbmError(told, "unsuited", field="batch")
     _check_rates(settings)
     _check_counts(settings, data)
     _check_memory(settings, data)
@@ -42,10 +40,6 @@ def check(settings: Settings, data: Dataset) -> None:
         return
     _check_sums(settings, data)
     check_recorders(settings, data)
-    rows = batch_rows(settings, data)
-    if rows % settings.ladders:
-        told = f"{settings.ladders} ladders do not divide the batch of {rows} rows"
-        raise CbmError(told, "conflict", field="ladders")
 
 
 def check_metric(metric: str, cells: Iterable[tuple[Settings, Dataset]]) -> None:
@@ -86,20 +80,16 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
     """Raise CbmError for arrays that no machine file could hold: more than `MOST_BYTES` of float32."""
     layout, sampler, rows = layout_of(settings, data), settings.parsed_sampler, batch_rows(settings, data)
     units, tempered = sum(layout.sizes), sampler.temperatures > 1
-    chains = settings.ladders * sampler.temperatures if tempered else settings.chains or rows
+    chains = sampler.temperatures if tempered else settings.chains or rows
     numbers = {
         "model.hidden": layout.width * layout.height,
         "batch": rows * units,
         "sampler" if tempered else "chains": chains * units,
         "sampler": chains * units * sampler.steps,  # a random number for each unit and step
     }
-    if settings.pretraining.sampler:
-        steps, batch = Sampler.parse(settings.pretraining.sampler).steps, settings.pretraining.batch
-        numbers["pretraining.sampler"] = (batch if isinstance(batch, int) else rows) * units * steps
     if settings.evaluation == "ais":
-        each = units if settings.evaluation == "ais" else 4 * settings.temperatures  # ratios of all swaps
         numbers |= {"evaluate.temperatures": settings.temperatures}
-        numbers |= {"evaluate.runs": settings.evaluate.runs * each}
+        numbers |= {"evaluate.runs": settings.evaluate.runs * units}
     for field, count in numbers.items():
         if 4 * count > MOST_BYTES:
             raise CbmError(
@@ -116,7 +106,6 @@ def _check_rates(settings: Settings) -> None:
     numbers = {
         "learning_rate": max(rates),
         "pretraining.learning_rate": settings.pretraining.learning_rate,
-        "fast_learning_rate": settings.fast_rate,
         "weight_scale": settings.weight_scale,
         "weight_decay.l1": settings.weight_decay.l1,
         "weight_decay.l2": settings.weight_decay.l2,
@@ -161,6 +150,8 @@ def _check_sums(settings: Settings, data: Dataset) -> None:
     for field in (field for field, chosen in exact.items() if chosen):
         remedy = "use samples, as PT_10 or PCD-1 draw them"
         limits.check_smaller_side(field, "exact", *sides, limits.PHASE_BITS, remedy)
-    if gradient.kind == "natural" and gradient.estimate == "exact":
-        remedy = "write estimate: samples"
-        limits.check_fisher("gradient", gradient.fisher, gradient.added_damping, *sides, remedy)
+    sums_states = gradient.fisher != "diagonal" or exact["sampler"] or exact["gradient_from"]
+    if gradient.kind == "natural" and sums_states:
+        limits.check_fisher(
+            "gradient", gradient.fisher, gradient.damping, *sides, "use samples and fisher: diagonal"
+        )

@@ -34,8 +34,7 @@ class Learner:
         self._training: Training | EncoderTraining | None = None
         self.method, names = _method_of(settings), settings.evaluate.parts
         self.parts = parts_of(data, self.method, names.split("+") if names else None)
-        mean_field = settings.model.kind == "dbm" and settings.data_phase == "mean-field"
-        self.counted = ROUNDS if mean_field else ()
+        self.counted = ROUNDS if settings.model.kind == "dbm" else ()
         self.encodes = settings.model.kind == "auto-encoder"
         if self.encodes:
             of_parts = self.parts.rows if self.method.name == "cost" else ()
@@ -121,10 +120,7 @@ def _method_of(settings: Settings) -> Method:
         settings.evaluation,
         temperatures=settings.temperatures,
         runs=how.runs,
-        base=how.base,
         rows=how.rows,
-        tolerance=settings.mean_field.tolerance,
-        rounds=settings.mean_field.rounds,
         checked=False,
     )
 
@@ -141,10 +137,7 @@ def _direction_of(settings: Settings) -> Direction | None:
         return None
     return Direction(
         FISHERS[how.fisher] if how.kind == "natural" else CENTERED,
-        how.estimate == "samples",
-        how.added_damping,
-        how.iterations,
+        how.damping,
         how.scale_to != "none",
         how.scale_to == "centered",
-        how.scale_of == "weights",
     )

@@ -20,6 +20,8 @@ from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
 from cbm_cli.trial.start import total_updates, updates_of
 
+_IMPROVEMENT = 1e-5  # of a validation cost, from one evaluation to the next, as the paper reads
+
 
 def run_trial(
     trial: Trial,
@@ -40,19 +42,19 @@ def run_trial(
         return _Course(trial, data, recorders).run(since, should_pause, should_stop or should_pause)
 
 
-def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int | None:
+def converged(costs: Sequence[float], look_ahead: int) -> int | None:
     """Epoch of the lowest cost once a training has converged; None before.
 
     The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the validation set was less
     than 0.00001". Read here as: training has converged after epoch e if none of the epochs e + 1, ..., e +
-    look_ahead costs less than the epoch before it by more than the tolerance. This is known, and training
+    look_ahead costs less than the epoch before it by more than 0.00001. This is known, and training
     stops, look_ahead epochs later: more costs do not change the answer. Costs are of the epochs 1, 2, ...;
     NaN improves on nothing.
     """
     values = np.asarray(costs, dtype=np.float64)
     if values.size <= look_ahead:
         return None
-    falls = values[:-1] - values[1:] > tolerance  # from each epoch to the next
+    falls = values[:-1] - values[1:] > _IMPROVEMENT  # from each epoch to the next
     still = ~sliding_window_view(falls, look_ahead).any(axis=1)
     if not still.any():
         return None
@@ -196,7 +198,7 @@ class _Course:
 
         def end(first: int) -> int | None:
             costs = [-self._score(row) for row in now.curve[first:]]
-            return converged(costs, how.look_ahead, how.tolerance)
+            return converged(costs, how.look_ahead)
 
         # Without an end among the newest epochs all of them have none.
         found = None if end(newest) is None else end(1)

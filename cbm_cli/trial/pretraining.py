@@ -12,8 +12,6 @@ import numpy as np
 from scipy.special import expit
 
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.errors import CbmError
-from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.parts import SlidingFactor
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
@@ -81,7 +79,7 @@ class LayerTraining:
         inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
         biases = [found["b_0"], *inner, found[f"c_{last}"]]
         names = ["mu_0", *(f"lam_{k}" for k in range(self.stages))]
-        letters = Scheme.parse(self.settings.offsets).letters
+        letters = self.settings.scheme.letters
         offsets = [found[name] * (letter != "0") for name, letter in zip(names, letters, strict=True)]
         return Layered("dbm", tuple(weights), tuple(biases), tuple(offsets))
 
@@ -136,34 +134,23 @@ def pretraining_facts(settings: Settings) -> dict | None:
 
 def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     """Settings of the RBM between two layers; by default those of the training."""
-    how, scheme = settings.pretraining, Scheme.parse(settings.offsets)
-    letters = Scheme(scheme.letters[layer : layer + 2], scheme.before, scheme.sliding)
-    sliding = settings.sliding_factor
-    if how.sliding_factor is not None:
-        sliding = SlidingFactor(visible=how.sliding_factor, hidden=how.sliding_factor)
-    elif layer and not sliding.visible:  # only the data have a fixed mean
+    how, sliding = settings.pretraining, settings.sliding_factor
+    if layer and not sliding.visible:  # only the data have a fixed mean
         sliding = SlidingFactor(visible=sliding.hidden, hidden=sliding.hidden)
-    batch, sampler = how.batch or settings.batch, str(how.sampler or settings.sampler)
-    if "PT" in sampler or sampler == "exact":
-        raise CbmError(
-            f"{sampler} cannot double activations; give pretraining another sampler, such as sampler: PCD-1",
-            field="pretraining",
-        )
     return Settings(
         data=settings.data,
         model={"kind": "rbm", "hidden": hidden},
-        offsets=how.offsets or str(letters),
-        sampler=sampler,
+        offsets=str(settings.scheme._replace(letters=settings.scheme.letters[layer : layer + 2])),
+        sampler=settings.sampler,
         learning_rate=how.learning_rate or settings.learning_rate.start,
         sliding_factor=sliding,
-        offset_means=settings.offset_means,
         init=settings.init,
         weight_scale=settings.weight_scale,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         epochs=how.epochs,
-        batch=batch,
-        shuffle=settings.shuffle or batch == "full",
-        chains=settings.chains if "PCD" in sampler else None,
+        batch=settings.batch,
+        shuffle=settings.shuffle,
+        chains=settings.chains,
         evaluate={"method": "none"},
     )

@@ -25,14 +25,12 @@ from cbm_cli.machines.gradients import (
     Wide,
     centered,
     exact_moments,
-    free_energy,
-    hidden_mean,
     mean_over_rows,
     natural_gradient,
     standard_gradient,
 )
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
-from cbm_cli.reference import LETTERS, offset_target
+from cbm_cli.reference import LETTERS, free_energy, hidden_mean, offset_target
 from cbm_cli.results import Progress
 from cbm_cli.trial.start import updates_of
 
@@ -48,7 +46,6 @@ class Context:
 
     data: Dataset
     settings: Settings
-    units: tuple[int, ...]  # hidden units, from 0, that offset_values shows
     seed: int  # of the trial, for recorders that draw random numbers
 
     @property
@@ -138,8 +135,8 @@ def bias_norms(snapshots: Trail, context: Context) -> Columns:
 
 
 def offset_values(snapshots: Trail, context: Context) -> Columns:
-    """Offsets of the chosen hidden units."""
-    return {f"lam_{unit}": snapshots.lam[:, unit].astype(np.float64) for unit in context.units}
+    """Offset of the first hidden unit."""
+    return {"lam_0": snapshots.lam[:, 0].astype(np.float64)}
 
 
 @in_pieces(states_scratch)
@@ -194,7 +191,7 @@ def reconstruction_error(snapshots: Trail, context: Context) -> Columns:
     W, b, c = wide(snapshots)
 
     def squares(x: Wide) -> Wide:
-        back = expit(hidden_mean(W, c, x) @ W.swapaxes(1, 2) + b[:, None, :])  # (T, R, N)
+        back = expit(hidden_mean(x, W, c) @ W.swapaxes(1, 2) + b[:, None, :])  # (T, R, N)
         return np.square(x - back).sum(axis=(1, 2))
 
     error = mean_over_rows(squares, context.data.train, context.unit) / context.data.width
@@ -206,7 +203,7 @@ def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
     """Mean free energy of the validation rows minus that of the training rows, in nats."""
     machine, parts = wide(snapshots), context.data.parts
     valid, train = (
-        mean_over_rows(lambda x: free_energy(*machine, x).sum(axis=1), rows, context.unit)
+        mean_over_rows(lambda x: free_energy(x, *machine).sum(axis=1), rows, context.unit)
         for rows in (parts["valid"], parts["train"])
     )
     return {"free_energy_gap": valid - train}
@@ -247,7 +244,7 @@ def _data_means(W: Wide, c: Wide, context: Context) -> tuple[Wide, Wide]:
     """<x>_d (N,) and <h>_d (T, M), over all training rows."""
     rows, unit = context.data.train, context.unit
     x_mean = unit * rows.mean(axis=0, dtype=np.float64)
-    return x_mean, mean_over_rows(lambda x: hidden_mean(W, c, x).sum(axis=1), rows, unit)
+    return x_mean, mean_over_rows(lambda x: hidden_mean(x, W, c).sum(axis=1), rows, unit)
 
 
 def _needs_model(settings: Settings) -> bool:
@@ -270,7 +267,7 @@ def _exact_gradients(snapshots: Trail, context: Context) -> tuple[ByParameter, B
 def _fisher_of(settings: Settings) -> tuple[str, float]:
     """Fisher matrix of recorders and its damping, from a natural training; else joint and 0."""
     gradient = settings.gradient
-    return (gradient.fisher, gradient.added_damping) if gradient.kind == "natural" else ("joint", 0.0)
+    return (gradient.fisher, gradient.damping) if gradient.kind == "natural" else ("joint", 0.0)
 
 
 def _angle(one: ByParameter, other: ByParameter) -> Wide:
@@ -295,15 +292,10 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
     """
     names, n = settings.record.names, data.width
     m = settings.model.hidden_layers(n)[0]
-    if "offset_values" in names:
-        for unit in settings.record.unit_numbers:
-            if unit >= m:
-                told = f"there is no hidden unit {unit}; they are 0 to {m - 1}"
-                raise CbmError(told, "unknown", field="record.units")
     if "free_energy_gap" in names and data.valid is None:
         told = "free_energy_gap needs a validation part; this data set has none"
         raise CbmError(told, "missing", field="record")
-    if "gradient_angles" in names:
+    if "gradient_angles" in names and _fisher_of(settings)[0] != "diagonal":
         limits.check_fisher("record", *_fisher_of(settings), n, m, "remove gradient_angles")
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
     if _needs_model(settings):
@@ -366,7 +358,7 @@ class Recording:
         self, settings: Settings, data: Dataset, seed: int, own: Mapping[str, Recorder], last: int
     ) -> None:
         self.names, self.own = settings.record.names, own
-        self.context = Context(data, settings, settings.record.unit_numbers, seed)
+        self.context = Context(data, settings, seed)
         self.marks = _marks(settings, data, last)
         n, m = self.shape = data.width, settings.model.hidden_layers(data.width)[0]
         self.group = max(1, min(1000, GROUP_BYTES // (4 * (n + 1) * (m + 1))))

@@ -1,12 +1,10 @@
 """Turn settings and data of a trial into the plan and the state that the kernels work on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -16,16 +14,10 @@ from cbm_cli.kernels import plan as codes
 from cbm_cli.kernels.machine import Layout, State, aligned, machine_of, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
 from cbm_cli.machines import streams
-from cbm_cli.machines.files import ACTIVATIONS, Layered, kernel_arrays, sides_of
-from cbm_cli.reference import LETTERS
+from cbm_cli.machines.files import Layered, kernel_arrays, sides_of
+from cbm_cli.reference import LETTERS, inverse_sigmoid
 
 _SOURCES = {"independent": codes.INDEPENDENT, "exact": codes.ALL_STATES}
-_INVERSES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "sigmoid": lambda mean: np.log(mean / (1 - mean)),
-    "tanh": np.arctanh,
-    "relu": lambda mean: mean,
-    "linear": lambda mean: mean,
-}
 
 
 def layout_of(settings: Settings, data: Dataset) -> Layout:
@@ -58,11 +50,11 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
     total = total_updates(settings, data)
     pieces = settings.learning_rate.pieces(lambda text: updates_of(text, settings, data), total)
     firsts, rates = zip(*pieces, strict=True)
-    tempered, decay, model = sampler.temperatures > 1, settings.weight_decay, settings.model
-    samples = (settings.chains or 0) if not tempered else 0
+    decay = settings.weight_decay
     return Plan(
         seed=np.uint64(seed),
         batch=batch,
+        rows=settings.chains or batch,
         offsets=_offset_plan(settings, layout.sizes),
         spans=layout.spans(),
         visible=data.width,
@@ -75,21 +67,10 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
         batches=len(data.train) // batch,
         shuffled=settings.shuffle and settings.batch != "full",
         unit=np.float32(1 / data.levels),
-        samples=samples or batch,
-        ladders=settings.ladders if tempered else samples or batch,
         temperatures=sampler.temperatures,
         steps=sampler.steps,
-        swap_both=settings.swaps == "both",
         restart=sampler.restart,
         exact=sampler.exact or settings.gradient_from == "exact",
-        fast_rate=np.float32(settings.fast_rate),
-        fast_decay=np.float32(settings.fast_decay),
-        tolerance=np.float32(settings.mean_field.tolerance),
-        rounds=settings.mean_field.rounds,
-        gibbs=int(settings.data_phase.removeprefix("gibbs-")) if "gibbs" in settings.data_phase else 0,
-        encoder=ACTIVATIONS[model.encoder],
-        decoder=ACTIVATIONS[model.decoder],
-        squared=model.loss == "squared",
     )
 
 
@@ -106,13 +87,7 @@ def _offset_plan(settings: Settings, sizes: Sequence[int]) -> OffsetPlan:
     kind = settings.model.kind
     mu_mix, lam_mix = sides_of(mixes, mixes, kind)
     noisy = bool(mu_mix[3].any() or lam_mix[3].any())
-    visible, means = sizes[0], settings.offset_means
-    drawn = means.hidden == "states"
-    first, last = 0 if means.visible == "probabilities" else visible, visible
-    if means.hidden == "probabilities":
-        last = mu_mix.shape[1]
-    smooth = (first, last) if mu_mix[1, first:last].any() else (0, 0)
-    return OffsetPlan(mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy, smooth, drawn)
+    return OffsetPlan(mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy)
 
 
 # The start
@@ -122,9 +97,9 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
     """The machine before the first update, with plain biases.
 
     W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k starts from the same
-    weights in every cell of an experiment. The visible biases are the inverse activation of the data mean
-    clipped to [0.001, 0.999], Eq. (17), or zero; all other biases are 0. Offsets start at the data mean or,
-    for hidden units, at their activation of 0; at 0 for the letter 0, and at 1/2 for h and r.
+    weights in every cell of an experiment. The visible biases are the inverse sigmoid of the data mean,
+    clipped to [0.001, 0.999], Eq. (17), or zero; all other biases are 0. Offsets start at 0 for the letter 0,
+    visible ones of d, m and a at the data mean, and all others at 1/2.
     """
     sizes, model = layout_of(settings, data).sizes, settings.model
     normal = streams.generator(seed, streams.START).standard_normal
@@ -132,40 +107,28 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
     mean = data.train.mean(axis=0, dtype=np.float64) / data.levels
     biases = [np.zeros(size) for size in sizes]
     if settings.init == "inverse-sigmoid":
-        biases[0] = _INVERSES[model.decoder](np.clip(mean, 0.001, 0.999))
-    letters, firsts = Scheme.parse(settings.offsets).letters, {"0": 0.0, "h": 0.5, "r": 0.5}
-    offsets, of_decoder = (
-        [
-            np.full(size, firsts.get(letter, 0.5 if activation == "sigmoid" else 0.0))
-            for letter, size in zip(letters, sizes, strict=True)
-        ]
-        for activation in (model.encoder, model.decoder)
-    )
+        biases[0] = inverse_sigmoid(np.clip(mean, 0.001, 0.999))
+    letters = settings.scheme.letters
+    offsets = [np.full(size, 0.5 * (letter != "0")) for letter, size in zip(letters, sizes, strict=True)]
     if letters[0] in "dma":
         offsets[0] = mean
     machine = Layered(model.kind, tuple(weights), tuple(biases), tuple(offsets))
     if model.kind != "auto-encoder":
         return machine
-    return machine._replace(
-        decoder_biases=tuple(biases[1:-1]),
-        decoder_offsets=tuple(of_decoder[1:-1]),
-        encoder=model.encoder,
-        decoder=model.decoder,
-        loss=model.loss,
-    )
+    return machine._replace(decoder_biases=tuple(biases[1:-1]), decoder_offsets=tuple(offsets[1:-1]))
 
 
 def state_of(machine: Layered, plan: Plan, seed: int) -> State:
     """The state of a machine, with fresh chains at random states."""
     arrays = kernel_arrays(machine)
     chains, parameters = streams.generator(seed, streams.CHAINS), arrays[:3]
-    rows = 0 if machine.kind == "auto-encoder" else plan.chains * plan.temperatures
+    rows = plan.temperatures if plan.temperatures > 1 else plan.rows
+    rows = 0 if machine.kind == "auto-encoder" else rows
     aside = rows if plan.offsets_from == codes.INDEPENDENT else 0
     none = np.zeros((0, 0)), np.zeros(0), np.zeros(0)
     found = (
         *arrays,
         *(chains.random((count, len(arrays.c))) < 0.5 for count in (rows, aside)),
-        *(map(np.zeros_like, parameters) if plan.fast_rate > 0 else none),
         *(map(np.zeros_like, parameters) if plan.momentum > 0 else none),
     )
     return State._make([*map(aligned, found), np.zeros(3, np.int64)])
@@ -173,22 +136,19 @@ def state_of(machine: Layered, plan: Plan, seed: int) -> State:
 
 def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layered:
     """The machine of a state; the inverse of `state_of`."""
-    model, machine = settings.model, machine_of(state)
-    if model.kind != "auto-encoder":
+    kind, machine = settings.model.kind, machine_of(state)
+    if kind != "auto-encoder":
         layout = Layout(tuple(sizes))
         biases, offsets = layout.layers(machine.b, machine.c), layout.layers(machine.mu, machine.lam)
-        return Layered(model.kind, tuple(layout.weights(machine.W)), tuple(biases), tuple(offsets))
+        return Layered(kind, tuple(layout.weights(machine.W)), tuple(biases), tuple(offsets))
     pairs = pairs_of(machine, sizes)
     return Layered(
-        model.kind,
+        kind,
         tuple(pair.W for pair in pairs),
         (pairs[0].b, *(pair.c for pair in pairs)),
         (*(pair.mu for pair in pairs), pairs[-1].lam),
         tuple(pair.b for pair in pairs[1:]),
         tuple(pair.lam for pair in pairs[:-1]),
-        model.encoder,
-        model.decoder,
-        model.loss,
     )
 
 
@@ -200,7 +160,7 @@ def start_from_machine(settings: Settings, data: Dataset, seed: int, machine: La
 
     Weights, plain biases and offsets are those of the machine, so that it is the same function under every
     scheme; offsets of the letter 0 are 0, and offsets of a fixed visible layer (``sliding_factor: {visible:
-    0}``) the data mean. Chains, fast weights and everything else start anew. Call `check_machine` first.
+    0}``) the data mean. Chains and everything else start anew. Call `check_machine` first.
     """
     letters = Scheme.parse(settings.offsets).letters
     offsets = [o * (letter != "0") for o, letter in zip(machine.offsets, letters, strict=True)]
@@ -212,7 +172,7 @@ def start_from_machine(settings: Settings, data: Dataset, seed: int, machine: La
 
 
 def check_machine(settings: Settings, data: Dataset, machine: Layered, path: Path) -> None:
-    """Raise CbmError for a machine of another kind, shape or activation than in the settings."""
+    """Raise CbmError for a machine of another kind or shape than in the settings."""
     model = settings.model
     if machine.kind != model.kind:
         told = f"{path}: is a machine of kind {machine.kind}; the model is of kind {model.kind}"
@@ -222,7 +182,3 @@ def check_machine(settings: Settings, data: Dataset, machine: Layered, path: Pat
         found, expected = ("-".join(map(str, sizes)) for sizes in (machine.sizes, layers))
         told = f"{path}: has layers of {found} units; the model on {data.name} has {expected}"
         raise CbmError(told, "unsuited")
-    for field in ("encoder", "decoder", "loss") if model.kind == "auto-encoder" else ():
-        if getattr(machine, field) != getattr(model, field):
-            told = f"{path}: has {field} {getattr(machine, field)}; the model has {getattr(model, field)}"
-            raise CbmError(told, "unsuited")

@@ -74,8 +74,7 @@ _WIDE = {"model": {"kind": "rbm", "hidden": 90}, **_LARGE}
 _AIS = {"method": "ais", "every": "20 updates", "temperatures": 60, "runs": 6}
 _DEEP_LARGE = {"batch": 20, "learning_rate": 0.02, "evaluate": {**_AIS, "every": "100 updates"}}
 _STEEP = {"batch": "full", "learning_rate": 1, "weight_scale": 0.5}
-_RECORDED = {"every": "7 updates", "window": "3-6", "units": "0+2"}
-_PRETRAINING = {"epochs": 5, "sampler": "CD-1", "offsets": "aa^b", "batch": 7}
+_RECORDED = {"every": "7 updates", "window": "3-6"}
 _RECORDERS = (
     "log_likelihood+weight_norms+bias_norms+offset_values+offset_error+gradient_norms+hidden_activity"
     "+reconstruction_error+free_energy_gap"
@@ -90,9 +89,9 @@ def _dbm(hidden: list[int], offsets: str, **changes: object) -> dict:
     return {"model": {"kind": "dbm", "hidden": hidden}, "offsets": offsets, **changes}
 
 
-def _encoder(hidden: object, encoder: str, decoder: str, loss: str, offsets: str, **changes: object) -> dict:
-    kinds = {"kind": "auto-encoder", "encoder": encoder, "decoder": decoder, "loss": loss}
-    return {"model": kinds | {"hidden": hidden}, "offsets": offsets, "sampler": None, **changes}
+def _encoder(hidden: object, offsets: str, **changes: object) -> dict:
+    model = {"kind": "auto-encoder", "hidden": hidden}
+    return {"model": model, "offsets": offsets, "sampler": None, **changes}
 
 
 # Name -> (data, changes to _BASE).
@@ -112,23 +111,20 @@ CASES: dict[str, tuple[str, dict]] = {
     "PCD-1-0d-full": ("odd", {"offsets": "0d", "batch": "full", "init": "zero"}),
     "PCD-2-mm": ("odd", {"sampler": "PCD-2", "offsets": "mm^b_s"}),
     "PCD-2-rr": ("odd", {"sampler": "PCD-2", "offsets": "rr^b_s"}),
-    "FPCD-1": ("odd", {"sampler": "FPCD-1", "fast_learning_rate": 0.05, "fast_decay": 0.9}),
     "PT_4": ("odd", {"sampler": "PT_4"}),
-    "PT_3-2-aa": ("odd", {"sampler": "PT_3-2", "offsets": "aa^b_s", "ladders": 3}),
-    "PT_4-ladders-2": ("odd", {"sampler": "PT_4", "ladders": 2, "batch": 10}),
+    "PT_3-2-aa": ("odd", {"sampler": "PT_3-2", "offsets": "aa^b_s"}),
     "exact-dd": ("odd", {"sampler": "exact"}),
     "grey-PCD-1": ("grey", {"learning_rate": 0.3}),
     "grey-CD-1-a0": ("grey", {"sampler": "CD-1", "offsets": "a0^b"}),
     "ais": ("odd", {"evaluate": _AIS}),
-    "ais-uniform-rows": ("odd", {"evaluate": {**_AIS, "base": "uniform", "rows": 5, "parts": "train+test"}}),
+    "ais-rows": ("odd", {"evaluate": {**_AIS, "rows": 5, "parts": "train+test"}}),
     # RBMs of larger layers, on data of several densities
     "long-PCD-1": ("long", _LONG),
     "long-CD-1-aa": ("long", {**_LONG, "sampler": "CD-1", "offsets": "aa^b"}),
     "long-PT_5": ("long", {**_LONG, "sampler": "PT_5"}),
-    "long-FPCD-2": ("long", {**_LONG, "sampler": "FPCD-2"}),
     "long-grey": ("grey-long", _LONG),
     "wide-PCD-1": ("wide", _WIDE),
-    "wide-PT_3-ladders": ("wide", {**_WIDE, "sampler": "PT_3", "ladders": 4}),
+    "wide-PT_3": ("wide", {**_WIDE, "sampler": "PT_3"}),
     "sparse-PCD-1": ("sparse", _LONG),
     "dense-CD-1-00": ("dense", {**_LONG, "sampler": "CD-1", "offsets": "00"}),
     # RBMs: gradients and sources of means
@@ -136,8 +132,7 @@ CASES: dict[str, tuple[str, dict]] = {
     "natural-joint-PCD-1": ("toy", {**_TOY, **_natural(damping=0.01)}),
     "natural-marginal": ("toy", {**_TOY, **_natural(fisher="marginal", damping=0.05), "sampler": "CD-1"}),
     "natural-diagonal": ("odd", _natural(fisher="diagonal", damping=0.05)),
-    "natural-samples": ("odd", _natural(estimate="samples", damping=0.1, iterations=5)),
-    "natural-samples-marginal": ("odd", _natural(estimate="samples", fisher="marginal", damping=0.1)),
+    "natural-diagonal-exact": ("toy", {**_TOY, **_natural(fisher="diagonal"), "sampler": "exact"}),
     "natural-scaled": ("toy", {**_TOY, **_natural(scale_to="centered", damping=0.01), "learning_rate": 0.1}),
     "scaled": ("odd", {"gradient": {"scale_to": "standard"}}),
     "gradient-exact": ("odd", {"gradient_from": "exact", "offsets": "aa^b"}),
@@ -162,51 +157,30 @@ CASES: dict[str, tuple[str, dict]] = {
     "dbm-aad-CD-1": ("odd", _dbm([6, 5], "aad^b", sampler="CD-1")),
     "dbm-000-PT_3": ("odd", _dbm([6, 5], "000", sampler="PT_3", learning_rate=0.03)),
     "dbm-mmm-later-exact": ("odd", _dbm([6, 3], "mmm^l", sampler="exact")),
-    "dbm-gibbs": ("odd", _dbm([6, 5], "ddd^b_s", data_phase="gibbs-2")),
     "dbm-ais": ("odd", _dbm([6, 5], "ddd^b_s", evaluate=_AIS)),
     "dbm-3": ("odd", _dbm([6, 5, 4], "dddd^b_s")),
-    "dbm-3-gibbs-PCD-2": ("odd", _dbm([6, 5, 4], "daa0^l_s", data_phase="gibbs-1", sampler="PCD-2")),
+    "dbm-3-PCD-2": ("odd", _dbm([6, 5, 4], "daa0^l_s", sampler="PCD-2")),
     "dbm-pretraining": ("odd", _dbm([6, 5], "ddd^b_s", pretraining={"epochs": 10})),
     "dbm-3-pretraining": (
         "odd",
-        _dbm([6, 5, 4], "dddd^b_s", pretraining=_PRETRAINING),
+        _dbm([6, 5, 4], "aaaa^b", sampler="CD-1", pretraining={"epochs": 5, "learning_rate": 0.05}),
     ),
     "dbm-grey": ("grey", _dbm([6, 5], "ddd^b_s")),
     "dbm-large": ("long", _dbm([37, 20], "ddd^b_s", **_DEEP_LARGE)),
     # Auto encoders
-    "encoder": ("odd", _encoder("half", "sigmoid", "sigmoid", "cross-entropy", "dd^b_s")),
-    "encoder-tanh": ("odd", _encoder(7, "tanh", "sigmoid", "cross-entropy", "00")),
-    "encoder-relu-linear": ("grey", _encoder(7, "relu", "linear", "squared", "d0", learning_rate=0.02)),
-    "encoder-linear-tanh": ("odd", _encoder(5, "linear", "tanh", "squared", "0d^b", learning_rate=0.02)),
-    "encoder-sigmoid-relu": ("odd", _encoder(7, "sigmoid", "relu", "squared", "dd^l", learning_rate=0.02)),
-    "encoder-deep": (
-        "odd",
-        _encoder(
-            [7, 3],
-            "sigmoid",
-            "sigmoid",
-            "cross-entropy",
-            "ddd^b_s",
-            batch="full",
-            learning_rate=1,
-            weight_scale=0.5,
-        ),
-    ),
-    "encoder-deep-tanh-linear": (
-        "grey",
-        _encoder([7, 3], "tanh", "linear", "squared", "dhr^l_s", learning_rate=0.05, weight_scale=0.3),
-    ),
-    "encoder-long": ("grey-long", _encoder(37, "sigmoid", "sigmoid", "cross-entropy", "dd^b_s", batch=20)),
+    "encoder": ("odd", _encoder("half", "dd^b_s")),
+    "encoder-d0": ("grey", _encoder(7, "d0", learning_rate=0.02)),
+    "encoder-dd-later": ("odd", _encoder(7, "dd^l", learning_rate=0.02)),
+    "encoder-deep": ("odd", _encoder([7, 3], "ddd^b_s", **_STEEP)),
+    "encoder-deep-dhr": ("grey", _encoder([7, 3], "dhr^l_s", learning_rate=0.05, weight_scale=0.3)),
+    "encoder-long": ("grey-long", _encoder(37, "dd^b_s", batch=20)),
     "encoder-stops-early": (
         "odd",
         _encoder(
             7,
-            "tanh",
-            "sigmoid",
-            "cross-entropy",
             "dd^b_s",
             learning_rate=0.5,
-            early_stopping={"look_ahead": 2, "tolerance": 0.01},
+            early_stopping={"look_ahead": 2},
             evaluate={"every": "1 epoch"},
         ),
     ),
