@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.api import run
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.execution.evaluating import evaluate_trials
+from cbm_cli.execution.evaluate import evaluate_trials
 from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.given import draw_given

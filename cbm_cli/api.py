@@ -247,7 +247,7 @@ def run(
     from cbm_cli.cli.progress import Display
     from cbm_cli.cores import cores
     from cbm_cli.execution.compiling import compile_kernels
-    from cbm_cli.execution.jobs import make_agenda
+    from cbm_cli.execution.plan import make_agenda
     from cbm_cli.execution.progress import RunProgress
     from cbm_cli.execution.run import run_agenda
     from cbm_cli.grid.read import read_grid

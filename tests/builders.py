@@ -22,7 +22,7 @@ from cbm_cli.cli import main
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.jobs import Job
+from cbm_cli.execution.plan import Job
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import cbm_cli as cbm_package
-from cbm_cli.execution.evaluating import evaluate_trials
+from cbm_cli.execution.evaluate import evaluate_trials
 from cbm_cli.machines.likelihood import Method
 from cbm_cli.results import Results
 from cbm_cli.results.contents import as_text

@@ -25,7 +25,7 @@ from cbm_cli.cli import main
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets import files
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.jobs import Agenda
+from cbm_cli.execution.plan import Agenda
 from cbm_cli.grid.names import Sampler, Scheme
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment

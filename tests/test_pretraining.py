@@ -9,7 +9,7 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import run as execution_run
-from cbm_cli.execution.jobs import make_agenda
+from cbm_cli.execution.plan import make_agenda
 from cbm_cli.execution.progress import Observer
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial

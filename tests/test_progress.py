@@ -14,7 +14,7 @@ import pytest
 from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.loading import load
-from cbm_cli.execution.jobs import Agenda, Job, make_agenda
+from cbm_cli.execution.plan import Agenda, Job, make_agenda
 from cbm_cli.execution.progress import seconds_to_do
 from cbm_cli.execution.work import Failure
 from cbm_cli.grid.read import read_grid

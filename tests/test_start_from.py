@@ -10,8 +10,8 @@ import pytest
 
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.execution import starts
-from cbm_cli.execution.jobs import Agenda, _Finished
+from cbm_cli.execution import start as starts
+from cbm_cli.execution.plan import Agenda, _Finished
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress

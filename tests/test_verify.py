@@ -9,7 +9,7 @@ import pytest
 
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import verifying
+from cbm_cli.execution import verify as verifying
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.results import Outcome, Results, Store

@@ -30,7 +30,7 @@ from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from cbm_cli.execution.evaluating import Evaluated
+    from cbm_cli.execution.evaluate import Evaluated
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Store
     from cbm_cli.results.selection import Wanted
@@ -158,7 +158,7 @@ def _evaluate_file(
 def _evaluate_results(
     stores: Sequence[Store], wanted: Wanted, how: Method, as_json: bool, effort: Mapping[str, Any]
 ) -> None:
-    from cbm_cli.execution.evaluating import evaluate_trials
+    from cbm_cli.execution.evaluate import evaluate_trials
     from cbm_cli.results.selection import select_cells
 
     whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)

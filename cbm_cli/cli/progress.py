@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cbm_cli.cli.common import PLAIN_EVERY
-from cbm_cli.execution.jobs import Agenda
+from cbm_cli.execution.plan import Agenda
 from cbm_cli.execution.progress import RunProgress
 from cbm_cli.text import duration, harmless
 

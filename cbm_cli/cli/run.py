@@ -20,7 +20,7 @@ from cbm_cli.text import count, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from cbm_cli.execution.jobs import Agenda
+    from cbm_cli.execution.plan import Agenda
     from cbm_cli.grid.settings import Experiment
 
 
@@ -61,7 +61,7 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
     if trials is not None and "trials" in changes:
         raise CbmError("--trials and --set trials: give one of them", "conflict")
     read = read_grid(grid, changes, trials, experiments)
-    from cbm_cli.execution.jobs import make_agenda
+    from cbm_cli.execution.plan import make_agenda
     from cbm_cli.results.lock import locked
 
     selected, missing = read.select(experiments), dict[str, list[str]]()
@@ -89,7 +89,7 @@ def _leave_out(
     experiments: Sequence[Experiment], folder: Path
 ) -> tuple[list[Experiment], dict[str, list[str]]]:
     """Leave out cells whose data are missing, say which, and return their titles by experiment."""
-    from cbm_cli.execution.jobs import only_available
+    from cbm_cli.execution.plan import only_available
 
     selected, missing = only_available(experiments, folder)
     for name, titles in missing.items():

@@ -16,7 +16,7 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.text import count, valid_json
 
 if TYPE_CHECKING:
-    from cbm_cli.execution.verifying import Verdict
+    from cbm_cli.execution.verify import Verdict
 
 
 @click.command()
@@ -42,7 +42,7 @@ def verify(
     docs/verify.md. The exit code is 1 if a trial is different or damaged, and 3 if none could run again.
     """
     from cbm_cli.datasets.published import data_in
-    from cbm_cli.execution.verifying import CANNOT, DAMAGED, DIFFERENT, verify_trials
+    from cbm_cli.execution.verify import CANNOT, DAMAGED, DIFFERENT, verify_trials
 
     found: Counter[str] = Counter()
     made: Counter[str] = Counter()

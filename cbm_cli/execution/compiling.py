@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cbm_cli.datasets.loading import load
-from cbm_cli.execution.jobs import Agenda, Job
+from cbm_cli.execution.plan import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates

@@ -4,7 +4,7 @@ import time
 from contextlib import AbstractContextManager
 from statistics import fmean
 
-from cbm_cli.execution.jobs import Agenda, Job, Key
+from cbm_cli.execution.plan import Agenda, Job, Key
 from cbm_cli.execution.work import Failure
 from cbm_cli.results import Outcome, Progress
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.jobs import Agenda, Job, Key
+from cbm_cli.execution.plan import Agenda, Job, Key
 from cbm_cli.execution.progress import Observer
 from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import Failure, train

@@ -15,9 +15,9 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.compiling import compile_kernels
-from cbm_cli.execution.jobs import Agenda, Job, job_of
+from cbm_cli.execution.plan import Agenda, Job, job_of
 from cbm_cli.execution.spread import Task, spread
-from cbm_cli.execution.starts import Names
+from cbm_cli.execution.start import Names
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.grid.settings import Data, Experiment, Settings, TableSpec, Trial
 from cbm_cli.kernels import KERNEL_VERSION

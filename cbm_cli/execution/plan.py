@@ -10,7 +10,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError, Kind
-from cbm_cli.execution.starts import Named, Names, Start, TrialStarts
+from cbm_cli.execution.start import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.results.store import checkpoints_in, stores_in
