@@ -16,7 +16,7 @@ from cbm_cli.datasets.dataset import DataError, Dataset, Image
 from cbm_cli.datasets.loading import catalogue, describe, load
 from cbm_cli.datasets.published import SOURCES
 from cbm_cli.datasets.spec import available
-from cbm_cli.grid.parts import Data
+from cbm_cli.grid.settings import Data
 from tests.builders import arrays, cbm, grid_text, holds, idx, lines, refusal
 
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"

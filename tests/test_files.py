@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import available
-from cbm_cli.grid.parts import Data
+from cbm_cli.grid.settings import Data
 from cbm_cli.results import Store
 from tests.builders import GRID as BARS
 from tests.builders import arrays as npy

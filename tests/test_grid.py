@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.parts import Data, Model
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Settings, TableSpec
+from cbm_cli.grid.settings import Data, Model, Settings, TableSpec
 from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of, refusal
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"

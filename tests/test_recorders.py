@@ -12,8 +12,7 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
-from cbm_cli.grid.parts import RECORDERS
-from cbm_cli.grid.settings import Trial
+from cbm_cli.grid.settings import RECORDERS, Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.machine import TrainedMachine
 from cbm_cli.machines.files import Layered, read_machine

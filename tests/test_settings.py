@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.parts import RECORDERS, Model
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Data, Settings
+from cbm_cli.grid.settings import RECORDERS, Data, Model, Settings
 from cbm_cli.grid.words import value_of
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
@@ -38,7 +37,6 @@ rbm model.hidden unsuited 5-5 dbm = {kind: rbm, hidden: @5-5}
 rbm model.hidden unsuited 5-5 dbm = {kind: rbm, hidden: [@[5, 5]]}
 auto-encoder model.hidden value quarter = {kind: auto-encoder, hidden: @quarter}
 auto-encoder model.hidden value* half-5 = {kind: auto-encoder, hidden: @[half, 5]}
-dbm model.hidden unsuited 4 = {kind: [rbm, dbm], hidden: @[4]}
 dbm offsets unsuited dd^b 2 3 = @dd
 auto-encoder offsets unsuited 000 3 2 = @000
 auto-encoder offsets unsuited m a d h r = @dm | @aa

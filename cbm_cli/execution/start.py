@@ -11,8 +11,7 @@ from typing import NamedTuple
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, Kind
-from cbm_cli.grid.parts import RECORDERS
-from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
+from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.results import Progress, Store, pretraining_id, run_ids
 from cbm_cli.trial.own_recorders import load_recorder

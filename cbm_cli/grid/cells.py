@@ -1,6 +1,5 @@
 """The cells of an experiment: the product of its axes, without what is excluded, with what is changed."""
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,25 +9,13 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from cbm_cli.grid.settings import NESTED, Settings
+from cbm_cli.grid.settings import NESTED, Settings, paths_of
 from cbm_cli.grid.source import Fields, Items, Problems, Value, like
 from cbm_cli.grid.values import Misfit
 
 MAX_CELLS = 1_000_000
 FIELDS = Settings.model_fields
-PATHS = (*FIELDS, *(f"{name}.{part}" for name, model in NESTED.items() for part in model.model_fields))
-# `data: mnist` is short for `data: {name: mnist}`; one sliding factor is for both sides.
-SHORT = {
-    "data": ("name",),
-    "learning_rate": ("start",),
-    "weight_decay": ("l2",),
-    "sliding_factor": ("visible", "hidden"),
-    "gradient": ("kind",),
-    "pretraining": ("epochs",),
-    "record": ("what",),
-    "evaluate": ("method",),
-    "start_from": ("path",),  # or experiment, by the look of it
-}
+PATHS = (*FIELDS, *(path for name in NESTED for path in paths_of(name)))  # dotted where nested
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
 LISTS = ("model.hidden", "data.columns", "data.drop")  # of which one value may be a list
 INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
@@ -67,14 +54,6 @@ def _adapter(path: str) -> TypeAdapter:
     name, _, part = path.partition(".")
     model, name = (NESTED[name], part) if part else (Settings, name)
     return TypeAdapter(get_type_hints(model, include_extras=True)[name])
-
-
-def parts_of(name: str, value: Value) -> Fields:
-    """Return the parts of a nested field that a value without names is short for."""
-    short = SHORT[name]
-    if name == "start_from" and not re.search(r"/|\.npz$", str(value)):
-        short = ("experiment",)
-    return like(value, dict.fromkeys(short, value))
 
 
 @dataclass
@@ -119,8 +98,8 @@ class Reader:
 
     def parts(self, name: str, value: Value) -> Fields:
         """Return the parts of a nested field; a list that is one value becomes a list of that list."""
-        if not isinstance(value, Fields) and name in SHORT:
-            return parts_of(name, value)
+        if not isinstance(value, Fields) and NESTED[name].short:
+            return like(value, NESTED[name].long(value))
         found = self.problems.fields(value, NESTED[name].model_fields)
         for part, one in found.items():
             listed = name == "data" or found.get("kind") in DEEP
@@ -207,5 +186,4 @@ class Reader:
             parts = dict(given) if isinstance(given, Fields) else {}
             for part, one in (parts or {"": given}).items():
                 if self.effects.get(id(one), (one, "?"))[1]:
-                    reason = unused.get(f"{name}.{part}") or unused.get(name, "")
-                    self.effects[id(one)] = one, reason
+                    self.effects[id(one)] = one, unused.get(f"{name}.{part}".rstrip("."), "")

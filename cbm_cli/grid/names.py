@@ -4,15 +4,14 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from cbm_cli.errors import CbmError
+from cbm_cli.grid.values import Misfit, spelled
 from cbm_cli.text import WHOLE, whole_numbers
 
-_KNOWN = "0dmahr"  # `reference.LETTERS` says of what an offset of each letter is made
-SCHEME_PATTERN = rf"[{_KNOWN}]+(\^[bl](_s)?|_s(\^[bl])?)?"
-SAMPLER_PATTERN = rf"(CD|PCD)-({WHOLE})|PT_({WHOLE})(?:-({WHOLE}))?|exact"
+_LETTERS = "0dmahr"  # `reference.LETTERS` says of what an offset of each letter is made
+_SCHEME = rf"([{_LETTERS}]+)(\^[bl](_s)?|_s(\^[bl])?)?"
+_SAMPLER = rf"(CD|PCD)-({WHOLE})|PT_({WHOLE})(?:-({WHOLE}))?|exact"
 BACK_PROPAGATION = "back-propagation"  # shown instead of a sampler for auto encoders
 _LONGEST = 60  # characters of a name
-_MEANINGS = "0 none, d data mean, m model mean, a their average, h one half, r random"
 
 
 class Scheme(NamedTuple):
@@ -27,46 +26,35 @@ class Scheme(NamedTuple):
     def parse(cls, text: str) -> "Scheme":
         """Read ``dd^b_s``, ``dd_s^b``, ``aa^b``, ``d0`` and the like; raise CbmError for anything else."""
         text = text.strip()
-        if re.fullmatch(SCHEME_PATTERN, text) is None or len(text) > _LONGEST:
-            raise CbmError(_complaint(text[:_LONGEST]))
-        letters = re.split(r"[\^_]", text)[0]
-        return cls(letters, before="^l" not in text, sliding="_s" in text)
+        if (match := re.fullmatch(_SCHEME, text)) and len(text) <= _LONGEST:
+            return cls(match[1], before="^l" not in text, sliding="_s" in text)
+        told = f"offset scheme {text[:_LONGEST]!r}"
+        if short := re.fullmatch(rf"([{_LETTERS}]{{2,}}?)([bl]?)(s?)", text):
+            meant = f"{short[1]}^{short[2] or 'b'}{'_s' * bool(short[3])}"
+            raise Misfit("", f"{told} is ambiguous; did you mean {meant}?")
+        unknown = sorted({*re.split(r"[\^_\s]", text[:_LONGEST])[0]} - {*_LETTERS})
+        found = f"has unknown letters {' '.join(unknown)}" if unknown else "cannot be read"
+        letters = "0 none, d data mean, m model mean, a their average, h one half, r random"
+        remedy = f"write one letter per layer ({letters}), then ^b or ^l and _s, as in dd^b_s"
+        raise Misfit("", f"{told} {found}; {remedy}")
 
     def __str__(self) -> str:
         """Canonical spelling: letters, then ``^b`` or ``^l``, then ``_s``; bare when neither matters."""
-        return self.letters + ("" if self._constant else f"^{self._order}") + ("_s" if self.sliding else "")
+        return self._written("^b", "^l", "_s")
 
     def latex(self) -> str:
         """The scheme as the paper prints it, for math mode: ``dd^{b}_{s}``."""
-        if self._constant and not self.sliding:
-            return rf"\mathit{{{self.letters}}}"
-        return self.letters + f"^{{{self._order}}}" + ("_{s}" if self.sliding else "")
+        text = self._written("^{b}", "^{l}", "_{s}")
+        return rf"\mathit{{{text}}}" if text == self.letters else text
 
     def unicode(self) -> str:
         """The scheme with raised and lowered letters, for terminals and HTML: ``ddᵇₛ``."""
-        raised = "" if self._constant else {"b": "ᵇ", "l": "ˡ"}[self._order]
-        return self.letters + raised + ("ₛ" if self.sliding else "")
+        return self._written("ᵇ", "ˡ", "ₛ")
 
-    @property
-    def _order(self) -> str:
-        return "b" if self.before else "l"
-
-    @property
-    def _constant(self) -> bool:
-        """Whether the name leaves the order out: the paper writes 00, d0, 0d without ``^b``."""
-        return self.before and not self.sliding and set(self.letters) <= set("0dh") and "0" in self.letters
-
-
-def _complaint(text: str) -> str:
-    short = re.fullmatch(r"([0dmahr]{2,}?)([bl])(s?)|([0dmahr]{2,}?)(s)", text)
-    if short:
-        letters, order, sliding = short[1] or short[4], short[2] or "b", short[3] or short[5]
-        meant = f"{letters}^{order}{'_s' if sliding else ''}"
-        return f"offset scheme {text!r} is ambiguous; did you mean {meant}?"
-    unknown = sorted(set(re.split(r"[\^_\s]", text)[0]) - set(_KNOWN))
-    found = f" has unknown letters {' '.join(unknown)}" if unknown else " cannot be read"
-    remedy = f"write one letter per layer ({_MEANINGS}), then ^b or ^l and _s, as in dd^b_s"
-    return f"offset scheme {text!r}{found}; {remedy}"
+    def _written(self, before: str, later: str, sliding: str) -> str:
+        constant = self.before and not self.sliding and {*self.letters} <= {*"0dh"}
+        bare = constant and "0" in self.letters  # the paper writes 00, d0, 0d
+        return self.letters + (before if self.before else later) * (not bare) + sliding * self.sliding
 
 
 class Sampler(NamedTuple):
@@ -82,21 +70,17 @@ class Sampler(NamedTuple):
     def parse(cls, text: str) -> "Sampler":
         """Read ``CD-k``, ``PCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; CbmError for the rest."""
         text = text.strip()
-        match = re.fullmatch(SAMPLER_PATTERN, text)
+        match, told = re.fullmatch(_SAMPLER, text), f"sampler {text[:_LONGEST]!r}"
         if match is None or len(text) > _LONGEST:
-            raise CbmError(
-                f"sampler {text[:_LONGEST]!r} is unknown; write CD-k, PCD-k, PT_c, PT_c-k or exact, "
-                "as in PCD-1 or PT_10"
-            )
+            forms = "CD-k, PCD-k, PT_c, PT_c-k or exact, as in PCD-1 or PT_10"
+            raise Misfit("", f"{told} is unknown; write {forms}")
         try:
             (steps,) = whole_numbers([match[2] or match[4] or "1"], "steps k", 1)
             (temperatures,) = whole_numbers([match[3] or "1"], "temperatures c")
         except ValueError as error:
-            raise CbmError(f"sampler {text!r}: {error}") from None
+            raise Misfit("", f"{told}: {error}") from None
         if match[3] and temperatures < 2:
-            raise CbmError(
-                f"sampler {text!r}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one"
-            )
+            raise Misfit("", f"{told}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one")
         return cls(steps, temperatures, match[1] == "CD", text == "exact")
 
     def __str__(self) -> str:
@@ -115,3 +99,9 @@ class Sampler(NamedTuple):
         """The sampler with lowered digits, for terminals and HTML: ``PT₁₀``."""
         lowered = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
         return re.sub(r"_(\d+)", lambda match: match[1].translate(lowered), str(self))
+
+
+OffsetText = spelled(
+    lambda text: str(Scheme.parse(str(text))), _SCHEME, minimum=0, maximum=0
+)  # 00 in YAML is 0
+SamplerText = spelled(lambda text: str(Sampler.parse(str(text))), _SAMPLER)

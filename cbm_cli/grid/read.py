@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.cells import FIELDS, INSTEAD, PATHS, Reader, parts_of
-from cbm_cli.grid.settings import Experiment, Settings, TableSpec, meant
+from cbm_cli.grid.cells import FIELDS, INSTEAD, PATHS, Reader
+from cbm_cli.grid.settings import NESTED, Experiment, Settings, TableSpec, meant
 from cbm_cli.grid.source import Fields, Items, Problems, Value, items, like, load, read_file, shown
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.text import did_you_mean, text_of
@@ -187,7 +187,7 @@ def _with(given: Mapping[str, Value], path: str, value: Value) -> dict[str, Valu
     def changed(old: Value) -> Value:
         if isinstance(old, Items):
             return like(old, [changed(one) for one in old])
-        return like(old, {**(old if isinstance(old, Fields) else parts_of(name, old)), part: value})
+        return like(old, {**(old if isinstance(old, Fields) else NESTED[name].long(old)), part: value})
 
     whole = changed(given.get(name, like(value, {}))) if part else value
     return {one: old for one, old in given.items() if one != INSTEAD.get(name)} | {name: whole}

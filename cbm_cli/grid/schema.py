@@ -8,7 +8,7 @@ from typing import Any
 
 from cbm_cli.datasets.published import SOURCES
 from cbm_cli.datasets.spec import OF_FILES
-from cbm_cli.grid.cells import PATHS, SHORT
+from cbm_cli.grid.cells import PATHS
 from cbm_cli.grid.read import NAME, Head
 from cbm_cli.grid.settings import COLUMNS, NESTED, Settings, TableSpec, meant
 from cbm_cli.grid.values import Frozen
@@ -91,7 +91,7 @@ def _nested(name: str, defs: dict[str, Schema], where: str) -> Schema:
         parts = {part: one for part, one in parts.items() if part not in OF_FILES}
         parts["name"] = (known if where == "set" else _axis(known)) | {"description": "A data set"}
         forms.append(_object(parts, *["name"] * (where != "condition")))
-    return {"anyOf": forms + [parts[part] for part in SHORT.get(name, ())[:1]]}
+    return {"anyOf": forms + [parts[part] for part in NESTED[name].short[:1]]}
 
 
 def _columns() -> list[str]:

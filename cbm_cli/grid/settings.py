@@ -1,39 +1,366 @@
-"""The settings of one cell of a grid, validated and frozen; trials repeat a cell with other seeds."""
+"""The settings of one cell of a grid, validated and frozen, and the experiments that are made of cells."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
-
-from cbm_cli.errors import CbmError, Kind
-from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
-from cbm_cli.grid.parts import (
-    Data,
-    EarlyStopping,
-    Evaluate,
-    GradientChoice,
-    LearningRate,
-    Model,
-    Pretraining,
-    Record,
-    SlidingFactor,
-    StartFrom,
-    WeightDecay,
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    field_serializer,
+    model_serializer,
+    model_validator,
 )
+
+from cbm_cli.datasets.spec import DataSpec, FileName
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
+from cbm_cli.grid.rules import conflicts, needs
 from cbm_cli.grid.source import Value
 from cbm_cli.grid.values import (
     Count,
+    Fraction,
     Frozen,
+    Interval,
     Misfit,
-    OffsetText,
+    NotNegative,
+    Parts,
     Positive,
-    SamplerText,
     Share,
+    WholeNumber,
+    about,
+    real,
+    text_of_form,
+    whole,
 )
-from cbm_cli.text import Statistic, count, did_you_mean
+from cbm_cli.text import CONTROL, WHOLE, Statistic, did_you_mean, shortened, whole_numbers
+
+RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
+    "log_likelihood": ("log_likelihood",),
+    "weight_norms": ("weight_norm", "weight_row_norm", "weight_column_norm"),
+    "bias_norms": tuple(
+        f"{name}_bias_norm" for name in ("visible", "hidden", "centered_visible", "centered_hidden")
+    ),
+    "offset_values": ("lam_0",),
+    "offset_error": ("visible_offset_error", "hidden_offset_error"),
+    "gradient_angles": ("angle_natural_standard", "angle_natural_centered"),
+    "gradient_norms": ("standard_gradient_norm", "centered_gradient_norm"),
+    "hidden_activity": ("hidden_activity_mean", "hidden_activity_extreme"),
+    "reconstruction_error": ("reconstruction_error",),
+    "free_energy_gap": ("free_energy_gap",),
+    "pseudo_likelihood": ("pseudo_likelihood",),
+}
+OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
+
+
+class Data(DataSpec, Frozen):  # type: ignore[misc]  # serialisers may take info, or not
+    """A data set by name, or one read from files; paths are relative to the grid's folder."""
+
+    short = ("name",)
+
+
+# The machine
+
+
+def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
+    """Read ``500``, ``500-500``, a list of numbers, or ``half``."""
+    text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()
+    if text == "half":
+        return "half"
+    try:
+        sizes = tuple(whole_numbers(text.split("-"), "sizes", 1))
+    except ValueError:
+        shown = "a mapping" if isinstance(value, dict) else shortened(text)
+        raise ValueError(
+            f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
+        ) from None
+    return sizes if len(sizes) > 1 else sizes[0]
+
+
+_ONE_LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}]
+_LAYER_TEXT = {"type": "string", "pattern": rf"^\s*{WHOLE}\s*$"}
+_LAYERS = {"type": "string", "pattern": rf"^\s*{WHOLE}(\s*-\s*{WHOLE})*\s*$"}
+Sizes = Annotated[
+    int | tuple[int, ...] | Literal["half"],
+    BeforeValidator(_sizes),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                *(*_ONE_LAYER, _LAYERS),
+                {"type": "array", "items": {"anyOf": [*_ONE_LAYER, _LAYER_TEXT]}, "minItems": 1},
+            ]
+        }
+    ),
+]
+
+
+class Model(Frozen):
+    """The machine."""
+
+    kind: Literal["rbm", "dbm", "auto-encoder"] = Field(description="Kind of machine")
+    hidden: Sizes = Field(
+        description="Hidden units; of several layers [500, 500] or 500-500; auto encoders: also half"
+    )
+
+    @field_serializer("hidden")
+    def _plain(self, hidden: int | tuple[int, ...] | str) -> int | str:
+        return self.size if isinstance(hidden, tuple) else hidden
+
+    @property
+    def size(self) -> str:
+        """Hidden units as text: ``500``, ``500-500`` or ``half``."""
+        return "-".join(map(str, self.hidden)) if isinstance(self.hidden, tuple) else str(self.hidden)
+
+    @property
+    def layers(self) -> int:
+        """Layers of units, the visible one included; a scheme has one letter for each."""
+        return 1 + (len(self.hidden) if isinstance(self.hidden, tuple) else 1)
+
+    def hidden_layers(self, width: int) -> tuple[int, ...]:
+        """Units of each hidden layer above ``width`` visible ones; half of an odd width rounds down."""
+        if self.hidden == "half":
+            return (max(1, width // 2),)
+        return self.hidden if isinstance(self.hidden, tuple) else (self.hidden,)
+
+
+# Learning
+
+
+def _steps(match: re.Match) -> str:
+    """Return the canonical text of steps: ``0.01 from 100 epochs + 0.001 from 200 epochs``."""
+    steps = [*re.finditer(_STEP, match[0])]
+    rates, firsts = [float(step[1]) for step in steps], whole_numbers([step[2] for step in steps], "steps")
+    if not all(0 < rate < float("inf") for rate in rates):
+        raise ValueError("rates must be finite and greater than 0")
+    if len({step[3] for step in steps}) > 1:
+        raise ValueError("count all steps in updates, or all in epochs")
+    if any(not first < second for first, second in pairwise([0, *firsts])):
+        raise ValueError("steps must come one after the other, each 1 or more after the one before")
+    units = [step[3] + "s" * (first > 1) for step, first in zip(steps, firsts, strict=True)]
+    return " + ".join(
+        f"{rate:.12g} from {first} {unit}" for rate, first, unit in zip(rates, firsts, units, strict=True)
+    )
+
+
+_STEP = rf"([0-9.][0-9.eE_+-]*)\s+from\s+({WHOLE})\s+(update|epoch)s?"
+Steps: Any = text_of_form(
+    rf"{_STEP}(?:\s+\+\s+{_STEP})*",
+    "write rates and where they begin, as in 0.01 from 100 epochs + 0.001 from 200 epochs",
+    _steps,
+)
+
+
+class LearningRate(Frozen):
+    """The learning rate: a number, a rate that decays, or one that changes in steps.
+
+    As text: the number, ``0.1 x 0.9 every 10 epochs``, or ``0.1, 0.01 from 100 epochs``.
+    """
+
+    short = ("start",)
+    start: Positive = Field(description="Learning rate of the first update")
+    decay: real(gt=0, lt=1) | None = about(  # type: ignore[valid-type]
+        None, "Factor on the rate after every interval"
+    )
+    every: Interval | None = about(None, "Interval of the decay: 500 updates or 10 epochs")
+    steps: Steps | None = about(None, "Later rates: 0.01 from 100 epochs + 0.001 from 200 epochs")
+
+    @model_serializer
+    def _dump(self) -> float | str:  # type: ignore[override]  # of a form that pydantic knows, too
+        return self.start if self.constant else str(self)
+
+    def __str__(self) -> str:
+        """The rate as tables show it."""
+        if self.decay:
+            return f"{self.start:.12g} x {self.decay:.12g} every {self.every}"
+        if self.steps:
+            return f"{self.start:.12g}, {self.steps.replace(' + ', ', ')}"
+        return f"{self.start:.12g}"
+
+    @property
+    def constant(self) -> bool:
+        """Whether all updates have the same rate."""
+        return not (self.decay or self.steps)
+
+    @property
+    def slug(self) -> str:
+        """The text as part of a folder's name: ``0.1-x-0.9-every-10-epochs``."""
+        return str(self).replace(",", "").replace(" ", "-")
+
+    def pieces(self, updates_of: Callable[[str], int], total: int) -> list[tuple[int, float]]:
+        """Return the first update and the rate of each stretch of constant rate in ``total`` updates.
+
+        ``updates_of`` turns the text of an interval, such as ``10 epochs``, into updates.
+        """
+        pieces = [(0, self.start)]
+        if self.decay and self.every:
+            firsts = range(0, total, updates_of(self.every))
+            pieces = [(first, self.start * self.decay**k) for k, first in enumerate(firsts)]
+        later: list[str] = self.steps.split(" + ") if self.steps else []
+        for step in later:
+            rate, interval = step.split(" from ")
+            pieces.append((updates_of(interval), float(rate)))
+        return [piece for piece in pieces if piece[0] < total]
+
+
+class SlidingFactor(Frozen):
+    """Weight of the newest mean in the moving average of ``_s`` schemes; a number is for both sides."""
+
+    short = ("visible", "hidden")
+    visible: real(ge=0, le=1) = about(  # type: ignore[valid-type]
+        0.01, "0: visible offsets of the letter d stay at the mean of the whole training part"
+    )
+    hidden: Fraction = about(0.01, "Of hidden offsets")
+
+
+class WeightDecay(Frozen):
+    """Taken from W in every update: learning_rate * (l2 W + l1 sign W); a number is l2."""
+
+    short = ("l2",)
+    l1: NotNegative = about(0.0, "Share of the signs of the weights")
+    l2: NotNegative = about(0.0, "Share of the weights")
+
+
+class GradientChoice(Frozen):
+    """The direction of an update."""
+
+    short = ("kind",)
+    kind: Literal["centered", "standard", "enhanced", "natural"] = about(
+        "centered", "centered: by the offset scheme; standard: of 00; enhanced: of aa^b"
+    )
+    fisher: Literal["joint", "marginal", "diagonal"] = about(
+        "joint", "natural: covariance of (x h, x, h), of its mean given x, or its diagonal"
+    )
+    damping: NotNegative = about(0.0, "natural: added to the diagonal of the Fisher matrix")
+    scale_to: Literal["none", "standard", "centered"] = about(
+        "none", "Rescale the update to the length of this gradient"
+    )
+
+
+class EarlyStopping(Frozen):
+    """When training stops, by its evaluations of the validation part."""
+
+    look_ahead: Count = about(5, "Stop after this many evaluations in a row without improvement")
+    metric: Literal["likelihood", "pseudo-likelihood"] | None = about(
+        None,
+        "RBM, DBM: what is watched; default: they do not stop. Auto encoders watch their cost",
+    )
+
+
+class Pretraining(Frozen):
+    """Layer-wise training of a DBM before the training proper; fields not given are as there."""
+
+    short = ("epochs",)
+    epochs: WholeNumber = about(0, "Length in epochs; 0: none")
+    learning_rate: Positive | None = about(None, "Default: the first rate of the training")
+    doubling: bool = about(True, "Double the activations that have one side of two")
+
+
+def _file_of_trial(text: str) -> str:
+    if re.search(r"[{}]", re.sub(r"\{trial(:0\d)?d?\}", "", text)):
+        raise ValueError("only {trial} and {trial:03d} are known, as in start/trial-{trial:03d}.npz")
+    return text
+
+
+class StartFrom(Frozen):
+    """The machines that trials start from: files, or the finished trials of another experiment."""
+
+    short = ("path",)
+    path: Annotated[FileName, AfterValidator(_file_of_trial)] | None = about(
+        None, "A machine file; {trial:03d} stands for the number of the trial"
+    )
+    experiment: str | None = about(None, "An experiment of this grid: its trials of the same number")
+    machine: Literal["final", "best-valid"] = about(
+        "final", "With experiment: the last machine, or the best on the validation part"
+    )
+
+    @classmethod
+    def long(cls, value: Any) -> dict[str, Any]:
+        """Return what a value without names says: the path of a file, or the name of an experiment."""
+        return {"path" if re.search(r"/|\.npz$", str(value)) else "experiment": value}
+
+
+# Measuring
+
+
+def _recorders(match: re.Match) -> str:
+    names = [name.strip() for name in match[0].split("+")]
+    for name in names:
+        if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
+            own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
+            hint = own or did_you_mean(name, RECORDERS)
+            raise Misfit("", f"there is no recorder {name[:60] or 'without a name'}{hint}", "unknown")
+    return "+".join(dict.fromkeys(names))
+
+
+def _windows(match: re.Match) -> str:
+    spans = re.split(_PLUS, match[0])
+    windows = [whole_numbers(span.split("-"), "updates of a window") for span in spans]
+    if any(not first < last for first, last in windows):
+        raise ValueError(_WINDOW)
+    return "+".join(f"{first}-{last}" for first, last in windows)
+
+
+_WINDOW = "write the first and the last update of a window, as in 1000-1100 or 0-100+500-600"
+_RECORDER = "|".join((*RECORDERS, OWN_RECORDER))
+_SPAN = rf"\s*{WHOLE}\s*-\s*{WHOLE}\s*"
+_PLUS = r"(?<![eE])\+"  # between numbers, not within one
+Temperatures: Any = whole(3)
+Runs: Any = whole(2)
+Recorders: Any = text_of_form(".*", "", _recorders)
+Windows: Any = text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows)
+
+
+class Evaluate(Frozen):
+    """What is evaluated during training, and how often."""
+
+    short = ("method",)
+    method: Literal["exact", "ais", "pseudo", "none", "cost"] | None = about(
+        None,
+        "Likelihood: exact or ais; pseudo(-likelihood); cost (auto encoders); none. Default: exact, or cost",
+    )
+    every: Interval | None = about(None, "Default: 50 updates, or 1 epoch where epochs are given")
+    parts: Parts | None = about(None, "Evaluated parts, such as train+test; default: all")
+    rows: Count | None = about(None, "Evaluate a fixed subsample of this many rows of each part")
+    temperatures: Temperatures | None = about(
+        None,
+        "AIS: inverse temperatures (default: 14,500, of a DBM 29,000)",
+    )
+    runs: Runs = about(100, "AIS: independent runs")
+
+
+class Record(Frozen):
+    """What is recorded beside the evaluations."""
+
+    short = ("what",)
+    what: Recorders | None = Field(
+        None,
+        description="Recorders joined by +, as weight_norms+offset_error; file.py:function runs as your code",
+        json_schema_extra={"pattern": rf"^\s*({_RECORDER})(\s*\+\s*({_RECORDER}))*\s*$"},
+    )
+    every: Interval | None = about(None, "Default: at every evaluation")
+    window: Windows | None = about(
+        None, "Record every update from the first to the last: 1000-1100, 0-100+5000-5100"
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the recorders; the user's own are ``file.py:function``."""
+        return tuple(self.what.split("+")) if self.what else ()
+
+    @property
+    def windows(self) -> tuple[tuple[int, int], ...]:
+        """First and last update of each window."""
+        spans: list[str] = self.window.split("+") if self.window else []
+        return tuple((int(first), int(last)) for first, _, last in (span.partition("-") for span in spans))
+
+
+# A cell
 
 
 class Settings(Frozen):
@@ -42,38 +369,32 @@ class Settings(Frozen):
     data: Data = Field(description="A data set by name, or files of your own")
     model: Model = Field(description="The machine: its kind and its hidden units")
     offsets: OffsetText = Field(description="Offset scheme, one letter per layer: dd^b_s, aa^b, d0, 00")
-    sampler: SamplerText | None = Field(
-        None, description="CD-k, PCD-k, PT_c, PT_c-k or exact; auto encoders have none"
-    )
+    sampler: SamplerText | None = about(None, "CD-k, PCD-k, PT_c, PT_c-k or exact; auto encoders have none")
     learning_rate: LearningRate = Field(description="A number, or a rate that decays or changes in steps")
-    momentum: Share = Field(0.0, description="Share of the last step that is added to the next one")
-    weight_decay: WeightDecay = Field(WeightDecay(), description="Shrinks the weights; a number is l2")
-    chains: Count | None = Field(
-        None, description="PCD-k: persistent chains; default: as many as rows of a batch"
+    momentum: Share = about(0.0, "Share of the last step that is added to the next one")
+    weight_decay: WeightDecay = about(WeightDecay(), "Shrinks the weights; a number is l2")
+    chains: Count | None = about(None, "PCD-k: persistent chains; default: as many as rows of a batch")
+    sliding_factor: SlidingFactor = about(
+        SlidingFactor(), "Schemes with _s: weight of the newest mean in the moving average"
     )
-    sliding_factor: SlidingFactor = Field(
-        SlidingFactor(), description="Schemes with _s: weight of the newest mean in the moving average"
+    gradient: GradientChoice = about(GradientChoice(), "Direction of an update; a word is its kind")
+    gradient_from: Literal["samples", "exact"] = about(
+        "samples", "Model phase of the gradient: the sampler's, or over all states"
     )
-    gradient: GradientChoice = Field(
-        GradientChoice(), description="Direction of an update; a word is its kind"
+    offsets_from: Literal["same", "independent", "exact", "random"] = about(
+        "same", "Means of the offsets: the gradient's, a second sampler's, exact, or random"
     )
-    gradient_from: Literal["samples", "exact"] = Field(
-        "samples", description="Model phase of the gradient: the sampler's, or over all states"
-    )
-    offsets_from: Literal["same", "independent", "exact", "random"] = Field(
-        "same", description="Means of the offsets: the gradient's, a second sampler's, exact, or random"
-    )
-    pretraining: Pretraining = Field(Pretraining(), description="DBM: layer-wise training; epochs, or fields")
-    early_stopping: EarlyStopping = Field(EarlyStopping(), description="When to stop before the end")
-    start_from: StartFrom = Field(StartFrom(), description="Machine files or an experiment to start from")
-    init: Literal["zero", "inverse-sigmoid"] = Field("inverse-sigmoid", description="Initial visible biases")
-    weight_scale: Positive = Field(0.01, description="Standard deviation of the initial weights")
-    updates: Count | None = Field(None, description="Length of training in updates (or give epochs)")
-    epochs: Count | None = Field(None, description="Length of training in epochs (or give updates)")
-    batch: Literal["full"] | Count = Field(100, description="Rows of a mini-batch, or full")
-    shuffle: bool = Field(True, description="Rows of the mini-batches come in a new order in every epoch")
-    evaluate: Evaluate = Field(Evaluate(), description="What is evaluated during training, and how often")
-    record: Record = Field(Record(), description="What is recorded beside the evaluations")
+    pretraining: Pretraining = about(Pretraining(), "DBM: layer-wise training; epochs, or fields")
+    early_stopping: EarlyStopping = about(EarlyStopping(), "When to stop before the end")
+    start_from: StartFrom = about(StartFrom(), "Machine files or an experiment to start from")
+    init: Literal["zero", "inverse-sigmoid"] = about("inverse-sigmoid", "Initial visible biases")
+    weight_scale: Positive = about(0.01, "Standard deviation of the initial weights")
+    updates: Count | None = about(None, "Length of training in updates (or give epochs)")
+    epochs: Count | None = about(None, "Length of training in epochs (or give updates)")
+    batch: Literal["full"] | Count = about(100, "Rows of a mini-batch, or full")
+    shuffle: bool = about(True, "Rows of the mini-batches come in a new order in every epoch")
+    evaluate: Evaluate = about(Evaluate(), "What is evaluated during training, and how often")
+    record: Record = about(Record(), "What is recorded beside the evaluations")
 
     @model_validator(mode="after")
     def _check(self) -> "Settings":
@@ -85,17 +406,18 @@ class Settings(Frozen):
 
     def check(self) -> None:
         """Raise Misfit for settings that contradict each other."""
-        for path, kind, problem in _CONFLICTS:
-            if told := problem(self):
+        for wrong, path, kind, told in conflicts(self):
+            if wrong:
                 raise Misfit(path, told, kind)
 
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
         found: dict[str, str] = {}
-        for paths, values, defaults, reason in _fields_of_rules():
-            if (given := values(self)) != defaults and (told := reason(self)):
-                changed = zip(paths, given, defaults, strict=True)
-                found = {path: told for path, value, default in changed if value != default} | found
+        here = f"this is {self.model.kind} {self.model.size}, {self.offsets}, {self.sampler_name}"
+        for has, fields, what in needs(self):
+            for path in () if has else (path for name in fields.split() for path in paths_of(name)):
+                if self.value(path) != default_of(path):
+                    found.setdefault(path, f"has no effect: it is for {what}; {here}")
         return found
 
     def with_defaults(self, paths: Iterable[str]) -> "Settings":
@@ -105,11 +427,11 @@ class Settings(Frozen):
             name, _, inner = path.partition(".")
             whole = update.get(name, getattr(self, name))
             update[name] = whole.model_copy(update={inner: default_of(path)}) if inner else default_of(path)
-        return self.model_copy(update=update) if update else self
+        return self.model_copy(update=update)
 
     def value(self, path: str) -> Any:
         """Return the value of a field, dotted where nested."""
-        return attrgetter(path)(self)
+        return _getter(path)(self)
 
     @property
     def scheme(self) -> Scheme:
@@ -163,11 +485,9 @@ class Settings(Frozen):
 def columns_of(name: str, value: Any) -> dict[str, Any]:
     """Return the columns of a field, nested or not; the cells of a grid share few values of each."""
     plain = value.model_dump() if isinstance(value, Frozen) else value
-    return (
-        {f"{name}_{inner}": part for inner, part in plain.items()}
-        if isinstance(plain, dict)
-        else {name: plain}
-    )
+    if not isinstance(plain, dict):
+        return {name: plain}
+    return {f"{name}_{inner}": part for inner, part in plain.items()}
 
 
 NESTED: dict[str, type[Frozen]] = {
@@ -177,148 +497,20 @@ NESTED: dict[str, type[Frozen]] = {
 }
 
 
+_getter = cache(attrgetter)
+
+
+@cache
+def paths_of(name: str) -> tuple[str, ...]:
+    """Return a field, or the parts of a nested one, with dots."""
+    return tuple(f"{name}.{part}" for part in NESTED[name].model_fields) if name in NESTED else (name,)
+
+
 @cache
 def default_of(path: str) -> Any:
     """Return the default of a field, dotted where nested."""
     name, _, inner = path.partition(".")
     return NESTED[name].default_of(inner) if inner else Settings.default_of(name)
-
-
-def _for(kinds: str, users: str) -> Callable[[Settings], Any]:
-    """Return why fields that are for some kinds of machines, called ``users``, change nothing in others."""
-    return lambda s: (
-        s.model.kind not in kinds.split() and f"is for {users}; the model is of kind {s.model.kind}"
-    )
-
-
-# Fields, dotted where nested, and why they change nothing in settings ``s``; nothing where they do.
-_UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
-    ("pretraining", _for("dbm", "the layers of DBMs; there is nothing to pre-train in one layer")),
-    ("early_stopping.metric", _for("rbm dbm", "Boltzmann machines; an auto encoder stops by its cost")),
-    ("early_stopping.look_ahead",
-     lambda s: s.model.kind != "auto-encoder" and not s.early_stopping.metric
-     and f"needs a metric to watch in an {s.model.kind}, as in metric: likelihood"),
-    ("gradient_from offsets_from record", _for("rbm", "RBMs")),
-    ("gradient", _for("rbm dbm", "Boltzmann machines; an auto encoder descends its cost")),
-    ("sampler chains",
-     _for("rbm dbm", "Boltzmann machines; an auto encoder learns by back-propagation")),
-    ("chains",
-     lambda s: (s.parsed_sampler.temperatures > 1 or s.parsed_sampler.restart or s.parsed_sampler.exact)
-     and f"is for PCD-k; the sampler is {s.sampler_name}"),
-    ("gradient_from", lambda s: s.parsed_sampler.exact and "is exact already, by the sampler"),
-    ("offsets_from",
-     lambda s: {*s.scheme.letters} == {"0"} and f"has no effect: the offsets of {s.offsets} stay at zero"),
-    ("sliding_factor.visible", lambda s: _still(s, "visible", s.scheme.letters[:1])),
-    ("sliding_factor.hidden", lambda s: _still(s, "hidden", s.scheme.letters[1:])),
-    ("gradient.fisher gradient.damping",
-     lambda s: s.gradient.kind != "natural" and "is for the natural gradient; write kind: natural"),
-    ("record.every record.window",
-     lambda s: not s.record.what and "needs something to record, as in what: weight_norms"),
-    (" ".join(f"pretraining.{name}" for name in Pretraining.model_fields if name != "epochs"),
-     lambda s: not s.pretraining.epochs and "needs epochs of pre-training, as in epochs: 200"),
-    ("start_from.machine",
-     lambda s: not s.start_from.experiment
-     and "chooses one of an experiment's two machines; give experiment"),
-    ("init weight_scale",
-     lambda s: s.start_from.path and f"is for fresh machines; these start from {s.start_from.path}"),
-    ("shuffle",
-     lambda s: s.batch == "full"
-     and "is for mini-batches; a full batch has all rows in every update"),
-    ("evaluate.temperatures evaluate.runs",
-     lambda s: s.evaluation != "ais" and f"is for method: ais; the method is {s.evaluation}"),
-    ("evaluate.rows", lambda s: s.evaluation == "none" and "is for evaluations; the method is none"),
-)  # fmt: skip
-
-
-@cache
-def _fields_of_rules() -> list[tuple[list[str], Callable[[Settings], tuple], tuple, Callable]]:
-    """Return the rules of `_UNUSED`: fields, what gets their values, their defaults, the reason."""
-    rules = [(paths.split(), reason) for paths, reason in _UNUSED]
-    return [(paths, _getter(paths), tuple(map(default_of, paths)), reason) for paths, reason in rules]
-
-
-def _getter(paths: list[str]) -> Callable[[Settings], tuple]:
-    values = attrgetter(*paths)
-    return values if len(paths) > 1 else lambda settings: (values(settings),)
-
-
-def _still(s: Settings, side: str, letters: str) -> str:
-    """Return why the sliding factor of a side changes nothing; ``""`` where it does."""
-    if s.pretraining.epochs and s.scheme.sliding:
-        return ""  # both factors are used in the layers of the pre-training
-    fresh = not (s.start_from.path or s.start_from.experiment)
-    constant = "0h" if fresh and s.offsets_from != "random" else "0"
-    if not s.scheme.sliding:
-        return f"is for schemes with _s, as in dd^b_s; the offsets are {s.offsets}"
-    moving = {*letters} - {*constant}
-    return "" if moving else f"has no effect: the {side} offsets of {s.offsets} are constant"
-
-
-# Fields that contradict others: which one to look at, the kind of the problem, and what it is in ``s``.
-_CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
-    ("", "missing",
-     lambda s: s.updates is s.epochs is None and "give the length of training as either updates or epochs"),
-    ("", "conflict",
-     lambda s: s.updates and s.epochs and "give the length of training as either updates or epochs"),
-    ("offsets", "unsuited",
-     lambda s: len(s.scheme.letters) != s.model.layers
-     and f"offset scheme {s.offsets} has {count(len(s.scheme.letters), 'letter')}; this {s.model.kind} of "
-     f"{s.model.layers} layers needs {s.model.layers}"
-     + '; in JSON write "00" in quotes' * (s.offsets == "0")),
-    ("sliding_factor.visible", "conflict",
-     lambda s: s.sliding_factor.visible == 0 and s.scheme.sliding and s.scheme.letters[0] != "d"
-     and f"0 keeps visible offsets of the letter d at the data mean; in {s.offsets} they have the letter "
-     f"{s.scheme.letters[0]}: give more than 0"),
-    ("offsets", "unsuited",
-     lambda s: s.model.kind == "auto-encoder" and {*s.scheme.letters} & {*"ma"}
-     and f"offset scheme {s.offsets} uses the model mean (m, a); auto encoders have none: "
-     "write 0, d, h or r"),
-    ("sampler", "missing", lambda s: s.model.kind != "auto-encoder" and s.sampler is None and "is missing"),
-    ("pretraining", "conflict",
-     lambda s: s.pretraining.epochs and (s.parsed_sampler.temperatures > 1 or s.parsed_sampler.exact)
-     and f"layers are pre-trained with CD-k or PCD-k, which double activations; {s.sampler} cannot"),
-    ("pretraining", "conflict",
-     lambda s: (s.start_from.path or s.start_from.experiment) and s.pretraining.epochs
-     and "the layers are those of start_from; remove pretraining or start_from"),
-    ("gradient", "unsuited",
-     lambda s: s.model.kind == "dbm" and (s.gradient.kind == "natural" or s.gradient.scale_to != "none")
-     and "the natural gradient and scale_to are for RBMs; the model is of kind dbm"),
-    ("gradient", "conflict", lambda s: _other_offsets(s, "standard", "0", "without offsets")),
-    ("gradient", "conflict", lambda s: _other_offsets(s, "enhanced", "a", "centered by a")),
-    ("weight_decay", "conflict",
-     lambda s: (s.weight_decay.l1 or s.weight_decay.l2)
-     and (s.gradient.kind == "natural" or s.gradient.scale_to != "none")
-     and "a natural or rescaled gradient would change the share of the weights that decays; remove "
-     "weight_decay, or write gradient: centered"),
-    ("gradient", "conflict",
-     lambda s: s.gradient.scale_to == "centered" and {*s.scheme.letters} == {"0"}
-     and f"scale_to: centered needs offsets; without any, as in {s.offsets}, the centered gradient is the "
-     "standard one: write scale_to: standard"),
-    ("evaluate", "unsuited",
-     lambda s: s.model.kind == "auto-encoder" and s.evaluate.method in ("exact", "ais")
-     and f"method {s.evaluate.method} estimates a likelihood, and an auto encoder has no normalised "
-     "likelihood; it is judged by its cost: write method: cost"),
-    ("early_stopping.metric", "conflict",
-     lambda s: s.early_stopping.metric
-     and (s.evaluation == "none"
-          or (s.early_stopping.metric == "pseudo-likelihood") != (s.evaluation == "pseudo"))
-     and f"{s.early_stopping.metric} is not evaluated; the method of evaluate is {s.evaluation}"),
-    ("evaluate", "unsuited",
-     lambda s: s.model.kind != "rbm" and s.evaluate.method == "pseudo"
-     and f"method pseudo is for RBMs; the model is of kind {s.model.kind}"),
-    ("evaluate", "unsuited",
-     lambda s: s.model.kind != "auto-encoder" and s.evaluate.method == "cost"
-     and f"method cost is for auto encoders; write exact or ais for the {s.model.kind}"),
-)  # fmt: skip
-
-
-def _other_offsets(s: Settings, kind: str, letter: str, meaning: str) -> str | None:
-    scheme = Scheme(letter * s.model.layers)
-    moving = kind == "enhanced" and (s.scheme.sliding or not s.scheme.before)
-    if s.gradient.kind != kind or (s.scheme.letters == scheme.letters and not moving):
-        return None
-    remedy = f"write offsets: {scheme}, or gradient: centered"
-    return f"the {kind} gradient is the one {meaning}, not {s.offsets}; {remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,26 +572,26 @@ AXES = ("rows", "columns", "groups")  # of tables
 class TableSpec(Frozen):
     """How ``cbm table`` lays an experiment out: names of columns of ``summary.csv``."""
 
-    rows: Columns = Field(("sampler", "learning_rate"), description="Settings shown as rows")
-    columns: Columns = Field(("offsets",), description="Settings shown as columns")
-    groups: Columns = Field(("data",), description="Settings shown as groups of rows")
-    scale: Literal["total", "per-sample"] = Field(
-        "per-sample", description="Log-likelihood summed over the rows, or their mean"
+    rows: Columns = about(("sampler", "learning_rate"), "Settings shown as rows")
+    columns: Columns = about(("offsets",), "Settings shown as columns")
+    groups: Columns = about(("data",), "Settings shown as groups of rows")
+    scale: Literal["total", "per-sample"] = about(
+        "per-sample", "Log-likelihood summed over the rows, or their mean"
     )
-    metric: str | None = Field(
+    metric: str | None = about(
         None,
-        description="What is shown; default: log-likelihood, cost or lower bound, of test rows if there are",
+        "What is shown; default: log-likelihood, cost or lower bound, of test rows if there are",
     )
-    statistic: Statistic | None = Field(
+    statistic: Statistic | None = about(
         None,
-        description="Best value over training (max), last value, value at the best validation, or value "
+        "Best value over training (max), last value, value at the best validation, or value "
         "where the mean over trials is best; default: max, with choose: best-valid where it is known",
     )
-    choose: Columns = Field(
-        (), description="Settings of which each cell shows the best value, by the part that is named by"
+    choose: Columns = about(
+        (), "Settings of which each cell shows the best value, by the part that is named by"
     )
-    by: Literal["valid", "train", "test"] | None = Field(
-        None, description="With choose: part of the data whose mean decides; default: valid"
+    by: Literal["valid", "train", "test"] | None = about(
+        None, "With choose: part of the data whose mean decides; default: valid"
     )
 
     @model_validator(mode="after")

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cbm_cli.errors import CbmError, Kind
-from cbm_cli.grid.names import SAMPLER_PATTERN, SCHEME_PATTERN, Sampler, Scheme
 from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
 
 
@@ -16,6 +15,7 @@ class Frozen(BaseModel):
 
     __slots__ = ("_hash",)
     model_config = ConfigDict(frozen=True, extra="forbid")
+    short: ClassVar[tuple[str, ...]] = ()  # the fields that a value without names is for
 
     def __hash__(self) -> int:
         """Return the hash of the fields, which is computed once: grids ask for it many times a cell."""
@@ -24,6 +24,16 @@ class Frozen(BaseModel):
         except AttributeError:
             object.__setattr__(self, "_hash", hash((type(self), *self.__dict__.values())))
             return object.__getattribute__(self, "_hash")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short(cls, given: Any) -> Any:
+        return given if isinstance(given, dict | cls) or not cls.short else cls.long(given)
+
+    @classmethod
+    def long(cls, value: Any) -> dict[str, Any]:
+        """Return the fields that a value without names is for."""
+        return dict.fromkeys(cls.short, value)
 
     @classmethod
     def default_of(cls, field: str) -> Any:
@@ -37,6 +47,11 @@ class Misfit(CbmError, ValueError):
     def __init__(self, field: str, message: str, *kinds: Kind) -> None:
         super().__init__(message, *kinds)
         self.field = field
+
+
+def about(default: Any, description: str) -> Any:
+    """Return a field with a default."""
+    return Field(default, description=description)
 
 
 def text_of_form(
@@ -54,20 +69,11 @@ def text_of_form(
             raise ValueError(remedy)
         return canonical(match)
 
-    return _text(parse, pattern, numbers)
+    return spelled(parse, pattern, **numbers)
 
 
-def _name(kind: type[Scheme] | type[Sampler], pattern: str, **numbers: int) -> Any:
-    def parse(given: object) -> str:
-        try:
-            return str(kind.parse(str(given)))
-        except CbmError as error:
-            raise Misfit("", str(error), *error.kinds) from None
-
-    return _text(parse, pattern, numbers)
-
-
-def _text(parse: Callable[[object], str], pattern: str, numbers: dict[str, int]) -> Any:
+def spelled(parse: Callable[[object], str], pattern: str, **numbers: int) -> Any:
+    """Return the type of a text in the spelling that ``parse`` returns, of which editors see the pattern."""
     schema: Any = {"type": ["string", "integer"] if numbers else "string", "pattern": rf"^\s*({pattern})\s*$"}
     return Annotated[str, BeforeValidator(parse), Field(json_schema_extra=schema | numbers)]
 
@@ -77,7 +83,7 @@ def whole(minimum: int) -> Any:
     return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(whole_number)]
 
 
-def number(**limits: Any) -> Any:
+def real(**limits: Any) -> Any:
     """Return the type of a finite number; those that agree in 12 digits, as tables print them, are one."""
     digits = AfterValidator(lambda value: float(f"{value:.12g}"))
     return Annotated[float, Field(allow_inf_nan=False, **limits), digits]
@@ -94,12 +100,10 @@ def _parts(match: re.Match) -> str:
 
 Count = whole(1)
 WholeNumber = whole(0)
-Positive = number(gt=0)
-NotNegative = number(ge=0)
-Fraction = number(gt=0, le=1)
-Share = number(ge=0, lt=1)
-OffsetText = _name(Scheme, SCHEME_PATTERN, minimum=0, maximum=0)  # YAML takes 00 for the number 0
-SamplerText = _name(Sampler, SAMPLER_PATTERN)
+Positive = real(gt=0)
+NotNegative = real(ge=0)
+Fraction = real(gt=0, le=1)
+Share = real(ge=0, lt=1)
 Interval = text_of_form(
     rf"(?!0+(?:\D|$))({WHOLE})\s*(updates?|epochs?)?",
     "write a number of updates (50) or of epochs (1 epoch)",

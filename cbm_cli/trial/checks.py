@@ -8,8 +8,7 @@ import numpy as np
 from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.parts import RECORDERS
-from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.settings import RECORDERS, Settings
 from cbm_cli.machines import limits
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.learner import Learner

@@ -11,8 +11,7 @@ import numpy as np
 
 from cbm_cli.arrays import content_of
 from cbm_cli.errors import CbmError, Kind
-from cbm_cli.grid.parts import RECORDERS
-from cbm_cli.grid.settings import Experiment
+from cbm_cli.grid.settings import RECORDERS, Experiment
 from cbm_cli.kernels.machine import Trail
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.grid.parts import SlidingFactor
-from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.settings import Settings, SlidingFactor
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.training import Training
