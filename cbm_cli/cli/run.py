@@ -210,7 +210,7 @@ def _scheduler(options: Mapping[str, Any]) -> str | None:
     if scheduler and options["jobs"] is not None:
         raise CbmError("-j is for the cores of this computer; a cluster's workers have their own", "conflict")
     if scheduler and find_spec("distributed") is None:
-        told = "--scheduler: Dask is missing; install it with: pip install 'cbm-cli[cluster]'"
+        told = "--scheduler: Dask is missing; install it with: pip install distributed"
         raise CbmError(told, "missing")
     return scheduler
 

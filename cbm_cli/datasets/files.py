@@ -335,7 +335,7 @@ def _parquet(content: bytes) -> pd.DataFrame:
     try:
         from pyarrow import parquet
     except ImportError:
-        told = "is a Parquet file, which pyarrow reads: pip install 'cbm-cli[parquet]'"
+        told = "is a Parquet file, which pyarrow reads: pip install pyarrow"
         raise DataError(told) from None
     file = parquet.ParquetFile(io.BytesIO(content))
     check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
