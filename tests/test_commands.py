@@ -1,0 +1,51 @@
+"""The commands and options that a user finds in --help are those of the product, and no others."""
+
+import click
+import pytest
+
+from cbm_cli.cli import main
+
+OPTIONS = {
+    "init": "--paper -o",
+    "run": "-o -j --trials --set --dry-run --scheduler --available --no-code --fail-fast",
+    "ls": "--json",
+    "best": "--metric --select --json",
+    "table": "-f --select --choose --by --rows --columns --metric --statistic --test --alpha --correction",
+    "plot": "-o --size --select --choose --by --metric --panels --x --xlim --ylim --log --smooth --statistic "
+    "--data --layer --title",
+    "report": "-o",
+    "evaluate": "--exact --ais --pseudo --select --data --temperatures --runs --rows --seed -j --again "
+    "--json",
+    "sample": "-n --given --sampler --steps --seed -o",
+    "features": "--data --layer -o",
+    "export": "-o",
+    "verify": "--sample -j --no-code --data --json",
+    "data list": "",
+    "data fetch": "",
+    "schema": "",
+}
+
+
+def commands(group, path=()):
+    """The words and options of each command below a group."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_there_are_fourteen_commands():
+    assert len({name.split()[0] for name, _ in commands(main)}) == 14
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), commands(main), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_command_has_the_options_of_the_product(name, command):
+    found = [{*one.opts} for one in command.params if isinstance(one, click.Option)]
+    expected = OPTIONS[name].split()
+    assert [option for option in expected if not any(option in names for names in found)] == []
+    assert [names for names in found if not names & {*expected}] == []
