@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from cbm_cli.cli.common import Target, check_file, note
-from cbm_cli.cli.options import results_and, select_option
-
-if TYPE_CHECKING:
-    from cbm_cli.results.selection import Wanted
+from cbm_cli.cli.options import results_and
 
 
 @click.command()
 @results_and("[EXPERIMENT]...")
-@select_option
 @click.option(
     "-o",
     "--output",
@@ -25,7 +20,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The HTML file; it needs no other file and no network.",
 )
-def report(target: Target, output: Path, select: Wanted) -> None:
+def report(target: Target, output: Path) -> None:
     """Write one HTML page of results.
 
     It has tables, which a click on a head sorts, curves, settings and versions, and says what is not finished
@@ -34,5 +29,5 @@ def report(target: Target, output: Path, select: Wanted) -> None:
     check_file("-o", output, [".html", ".htm"])
     from cbm_cli.report.page import write_report
 
-    write_report(target.results(), target.names, output, select)
+    write_report(target.results(), target.names, output)
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

@@ -14,7 +14,7 @@ from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
 from cbm_cli.results.inventory import axes_of, list_runs
-from cbm_cli.results.selection import Wanted, choosing_of, select_cells, with_measure
+from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.statistics import build_table
 from cbm_cli.text import count, decimal, harmless, text_of
@@ -24,8 +24,8 @@ VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _NAMED = 3  # experiments in the heading
 
 
-def write_report(results: Results, experiments: Sequence[str], path: Path, select: Wanted = ()) -> None:
-    """Write the page of some experiments, or of all, with the cells that are selected.
+def write_report(results: Results, experiments: Sequence[str], path: Path) -> None:
+    """Write the page of some experiments, or of all.
 
     Raises
     ------
@@ -37,23 +37,22 @@ def write_report(results: Results, experiments: Sequence[str], path: Path, selec
     from jinja2 import Environment, StrictUndefined
 
     stores = [results.store(name) for name in experiments or results.require_experiments()]
-    manifests = select_cells([store.manifest() for store in stores], select)
-    pairs = [pair for pair in zip(stores, manifests, strict=True) if pair[1]["cells"] or not select]
-    names = [store.experiment for store, _ in pairs]
+    names = [store.experiment for store in stores]
     shown = ", ".join(names) if len(names) <= _NAMED else count(len(names), "experiment")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["named"] = name_of
     page = environment.from_string(files("cbm_cli.report").joinpath("page.html").read_text("utf-8"))
     with catch_warnings():
         simplefilter("ignore")  # the page itself warns of mixed versions
-        sections = [_section(results, *pair, select) for pair in pairs]
+        sections = [_section(results, store) for store in stores]
     title = f"{results.folder.resolve().name}: {shown}"
     html = page.render(title=title, sections=sections, version=__version__)
     write_atomically(path, harmless(html).encode())
 
 
-def _section(results: Results, store: Store, manifest: Mapping[str, Any], select: Wanted) -> dict[str, Any]:
+def _section(results: Results, store: Store) -> dict[str, Any]:
     """Return everything that the page says of an experiment."""
+    manifest = store.manifest()
     settings, frame = manifest["cells"], store.summary()
     run_ids = [one["run_id"] for one in settings]
     runs = [run for run in list_runs(store) if run["run_id"] in run_ids]
@@ -64,7 +63,7 @@ def _section(results: Results, store: Store, manifest: Mapping[str, Any], select
     for name, make in {
         "table": lambda: build_table(with_measure(cells, choosing_of(manifest["table"]))).document(),
         "cells": lambda: _every_cell(with_measure(cells, None)),
-        "curves": lambda: _curves(results, store, manifest, select),
+        "curves": lambda: _curves(results, store, manifest),
     }.items():
         try:
             parts[name] = make() if len(frame) else None
@@ -100,13 +99,11 @@ def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
     return [*map(name_of, axes), "trials", shown, "±", "diverged", "doubtful"], rows
 
 
-def _curves(
-    results: Results, store: Store, manifest: Mapping[str, Any], select: Wanted
-) -> list[tuple[str, str, str]]:
+def _curves(results: Results, store: Store, manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return each data set, a picture of its curves as SVG, and the caption."""
     found = []
     for data in dict.fromkeys(text_of(cell["data"]) for cell in manifest["cells"]):
-        options = Options([*select, ("data", data)], constants=True)
+        options = Options([("data", data)], constants=True)
         picture = compose(draw(results, Part("curves", [store.experiment], options)), Page("page"))
         style = {"svg.fonttype": "path", "svg.hashsalt": f"{store.experiment} {data}"}
         svg = picture.content(".svg", **style).decode()
