@@ -85,7 +85,6 @@ def test_commands_read_the_same_cells(results):
         ("table", "learning_rate=0.2", "unknown", "0.01|0.1|0.3"),
         ("best", "learning_rate=0.2", "unknown", "0.01|0.1|0.3"),
         ("evaluate", "learning_rate=0.2", "unknown", "0.01|0.1|0.3"),
-        ("report -o x.html", "learning_rate=0.2", "unknown", "0.01|0.1|0.3"),
         ("plot -o x.png curves", "learning_rate=0.2", "unknown", "0.01|0.1|0.3"),
         ("table", "learnin_rate=0.1", "unknown", "learning_rate"),
         ("table", "nonsense=1", "unknown", "offsets|learning_rate"),
