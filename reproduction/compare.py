@@ -147,6 +147,11 @@ class Comparison:
         )
         yield from self._readings()
         yield from self.reasons()
+        if self.cells["disproved"].any():
+            yield (
+                "disproved: an estimate of a trial is above 0, which no distribution over binary rows can give; "
+                "AIS missed a state of that machine."
+            )
         if self.not_comparable:
             why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
             yield f"Not compared: {self.not_comparable} runs with settings other than the paper's ({why})."
@@ -202,7 +207,8 @@ def line_of(cell: Mapping[str, Any], aside: str) -> list[str]:
     decimals = {name: max(2, decimals_of(cell[f"published_{name}"])) for name in ("mean", "std")}
     init = f" {cell['init']}" * cell["table"].startswith("init-")
     words = {True: "yes", False: "no", None: "–"}
-    marks = f"{words[cell['published_bold']]}/{words[cell['obtained_bold']]}"
+    marks = f"{words[cell['published_bold']]}/"
+    marks += "disproved" if cell["disproved"] else words[cell["obtained_bold"]]
     spec = {"final": ".1f", "epochs": ".0f"}[aside]
     return [
         f"{cell['sampler']}-{cell['learning_rate']}",
@@ -397,6 +403,8 @@ def beside(
         "obtained_std": values.std(ddof=1) if len(values) > 1 else math.nan,
         "obtained_n": len(run.trials),
         "diverged": run.diverged,
+        # No distribution over binary rows gives a row more than probability 1
+        "disproved": published["model"] != "auto-encoder" and bool((values > 0).any()),
         "z": z,
         "published_bold": bold,
         "obtained_bold": obtained_bold,

@@ -261,6 +261,7 @@ def test_the_scoreboard_of_the_kept_results(scripts, kept):
     table, _ = scripts.scoreboard.scoreboard(comparison)
     assert re.search(r"\| sum +\| 625 +\| 517 +\| 108 ", table)
     printed = "\n".join(table for _, table in comparison.tables())
+    assert re.findall(r"\| 0.24 ± – .* (\S+) +\|$", printed, re.M) == ["yes/disproved"]
     assert re.search(r"\| CD-1-0.1 +\| aa\^b +\| -60.85 ± 1.91 \| -60.32 ± 1.91 +\| 25 +\| \+1.0 ", printed)
 
 
