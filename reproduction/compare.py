@@ -149,8 +149,8 @@ class Comparison:
         yield from self.reasons()
         if self.cells["disproved"].any():
             yield (
-                "disproved: an estimate of a trial is above 0, which no distribution over binary rows can give; "
-                "AIS missed a state of that machine."
+                "disproved: an estimate of a trial is above 0, which no distribution over binary rows can "
+                "give; AIS missed a state of that machine."
             )
         if self.not_comparable:
             why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
