@@ -3,24 +3,30 @@
 Melchior, Fischer & Wiskott, "How to Center Binary Deep Boltzmann Machines". The compiled kernels are tested
 against these functions. Numbers are those of the paper's equations in print, names are its LaTeX labels.
 
-    (1)-(3)    enhanced_W, _b, _c             enhanced_gradient; training has it as the scheme aa^b
-    (4)        energy                         energy; from it free_energy, log_partition, log_likelihood
-    (5), (6)   cond_x, cond_h                 visible_mean, hidden_mean
-    (7)-(9)    grad_W, _b, _c                 gradient; without offsets the standard gradient
-    (10)-(12)  transform_W, _b, _c            transform; (23)-(25) from a plain machine, transformN_W, _b, _c
-    (13)-(15)  cgradW, cgradb, cgradc         centered_gradient, plain_step
-    (16)       general_neuron                 auto_encode
-    (17)       MLE                            inverse_sigmoid
-    (20)-(22)  change_W, _b, _c               flip
-    Algorithm 1 (alg:algorithm2)              algorithm_1: trains a centered machine, and reparameterises it
-    Algorithm 2 (alg:algorithm1)              algorithm_2: trains a plain machine with the centered gradient
-    section 2                                 sweep (CD, PCD), tempered_sweep, swap (PT)
-    section 2.2, natural gradient             fisher, natural_gradient
-    section 3, offsets                        LETTERS, offset_target, moving_average
-    section 3.2, centered DBMs                mean_field, lower_bound; pretrained, gains_of_layer
-    section 4.1, auto encoders                auto_encode, reconstruction_cost, back_propagate
-    Salakhutdinov & Murray 2008               ais_step
-    not in the paper                          weight_decay, accumulate (momentum), rescale
+    equation                    here                                   in kernels
+    (1)-(3)  enhanced_W, ...    enhanced_gradient                      the scheme aa^b, as (13)-(15)
+    (4)      energy             energy, free_energy, log_partition,    states: walk_gray_code, sum_of_scores;
+                                log_likelihood                         sampling.chain_energies
+    (5), (6) cond_x, cond_h     visible_mean, hidden_mean              sampling.sweep, phases.mean_hidden
+    (7)-(9)  grad_W, ...        gradient; standard without offsets     phases.gather_gradient
+    (10)-(12) transform_W, ...  transform; from a plain machine        -, kernels keep plain biases
+                                (23)-(25), transformN_W, ...
+    (13)-(15) cgradW, ...       centered_gradient, plain_step          step: climb, climb_hidden
+    (16)     general_neuron     auto_encode                            auto_encoder.encode_and_decode
+    (17)     MLE                inverse_sigmoid                        -, trial.start.first_machine
+    (20)-(22) change_W, ...     flip                                   -
+    Algorithm 1 (alg:algorithm2) algorithm_1: a centered machine       -
+    Algorithm 2 (alg:algorithm1) algorithm_2: a plain machine          training.make_updates
+    section 2                   sweep (CD, PCD), swap, tempered_sweep  sampling: draw_samples, swap_neighbours
+    section 2.2                 fisher, natural_gradient               natural.natural_step
+    section 3                   LETTERS, offset_target, moving_average offsets.slide
+    section 3.2                 mean_field; lower_bound, pretrained,   mean_field.mean_field
+                                gains_of_layer
+    section 4.1                 reconstruction_cost, back_propagate    auto_encoder: cross_entropies,
+                                                                       propagate_back
+    Salakhutdinov & Murray 2008 ais_step                               annealing.anneal
+    not in the paper            weight_decay, accumulate (momentum),   step: decay_weights, step; natural
+                                rescale
 
 ``theta`` is (W, b, c) of shapes (N, M), (N,), (M,), as is a gradient; ``offsets`` are (mu, lam), (N,), (M,).
 Rows of data or of samples are x (R, N), with hidden units h (R, M). Every array may have axes in front of
