@@ -30,7 +30,10 @@ class Learner:
         self.settings, self.data, self.seed = settings, data, seed
         self.sizes = layout_of(settings, data).sizes
         self.plan = make_plan(settings, data, seed)
-        self.direction = _direction_of(settings)
+        how = settings.gradient
+        fisher = FISHERS[how.fisher] if how.kind == "natural" else CENTERED
+        scaled = how.scale_to != "none", how.scale_to == "centered"
+        self.direction = Direction(fisher, how.damping, *scaled) if is_directed(settings) else None
         self._training: Training | EncoderTraining | None = None
         self.method, names = _method_of(settings), settings.evaluate.parts
         self.parts = parts_of(data, self.method, names.split("+") if names else None)
@@ -128,16 +131,3 @@ def _method_of(settings: Settings) -> Method:
 def is_directed(settings: Settings) -> bool:
     """Whether updates do not simply follow the centered gradient."""
     return settings.gradient.kind == "natural" or settings.gradient.scale_to != "none"
-
-
-def _direction_of(settings: Settings) -> Direction | None:
-    """The direction of updates if it is not simply the centered gradient."""
-    how = settings.gradient
-    if not is_directed(settings):
-        return None
-    return Direction(
-        FISHERS[how.fisher] if how.kind == "natural" else CENTERED,
-        how.damping,
-        how.scale_to != "none",
-        how.scale_to == "centered",
-    )
