@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from cbm_cli.cli.common import prepare_streams
+from cbm_cli.cli.common import is_output, prepare_streams
 from cbm_cli.errors import CbmError
 from cbm_cli.text import harmless
 from cbm_cli.version import __version__
@@ -54,7 +54,9 @@ class _Group(click.Group):
         prepare_streams()
         try:
             return super().main(*args, **options)
-        except OSError as error:  # of no file, and no closed pipe, for which Click ends quietly
+        except OSError as error:  # for a closed pipe Click ends quietly
+            if not is_output(error):
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left when it ends
             click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
             sys.exit(1)
@@ -67,7 +69,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except (CbmError, MemoryError, OSError) as error:
-            if isinstance(error, OSError) and not error.filename:  # of stdout
+            if is_output(error):
                 raise
             complaint: Any = click.ClickException(harmless(_in_words(error)))
             complaint.exit_code = getattr(error, "exit_code", CbmError.exit_code)
@@ -84,7 +86,7 @@ def _in_words(error: Exception) -> str:
         remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
         return f"there is not enough memory ({error}); {remedy}"
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}; check the file and its permissions"
+        return f"{error.filename or 'system'}: {error.strerror}; check the file and its permissions"
     return str(error)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PLAIN_EVERY = 10.0  # seconds between two lines of progress if stderr is no terminal
+_OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)
 PICTURES = (".png", ".pdf", ".svg")  # suffixes
 
 
@@ -122,6 +124,11 @@ def bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
     # Rich before 15 would end bars that are not shown with an empty line
     console.is_interactive |= not console.is_terminal
     return Progress(*columns, console=console, transient=transient, disable=not console.is_terminal)
+
+
+def is_output(error: BaseException) -> bool:
+    """Whether an error is of stdout, which is closed or on a full disk: others name their file."""
+    return isinstance(error, OSError) and not error.filename and error.errno in _OF_OUTPUT
 
 
 def prepare_streams() -> None:

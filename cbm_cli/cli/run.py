@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, check_folder, command, note, note_activation, say
+from cbm_cli.cli.common import Whole, check_folder, command, is_output, note, note_activation, say
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -109,7 +109,8 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         if os.environ.get("CBM_DEBUG", "0") not in ("", "0"):
             traceback.print_exc()
-        if isinstance(error, CbmError | OSError | click.ClickException | click.exceptions.Exit):
+        known = CbmError | click.ClickException | click.exceptions.Exit
+        if isinstance(error, known) or is_output(error):
             raise
         words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
         raise CbmError(f"{words}; CBM_DEBUG=1 in front of cbm shows where", "failed") from None

@@ -21,7 +21,7 @@ from cbm_cli.results import Progress
 from cbm_cli.text import count
 
 PATIENCE = 4.0  # seconds that tasks have to return when a run is stopped
-LAST_CALL = 6.5  # seconds after Ctrl-C in which a task in this process has to look up
+LAST_CALL = 6.5  # seconds after Ctrl-C in which a task in this process, or a scheduler, has to answer
 MOST = 200  # tasks of a packet
 
 
@@ -61,8 +61,10 @@ def spread(
     progress, the ``last`` before KeyboardInterrupt.
     """
     stopping = stopping or threading.Event()
-    with _stopped_by_signals(stopping):
+    with _stopped_by_signals(stopping) as last_call:
         pool = Cluster(scheduler, say) if scheduler else Processes(workers) if workers else Here(stopping)
+        if not isinstance(pool, Here):
+            last_call.cancel()
         with pool:
             for tasks in waves:
                 yield from _spread(_Queue(pool, work, deque(tasks), say), stopping)
@@ -90,28 +92,29 @@ def _spread(queue: "_Queue", stopping: threading.Event) -> Iterator[tuple[Task, 
 
 
 @contextmanager
-def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
+def _stopped_by_signals(stopping: threading.Event) -> Iterator[threading.Timer]:
     """The first Ctrl-C or SIGTERM sets ``stopping``, the second raises KeyboardInterrupt.
 
-    So does LAST_CALL, where nothing looks at ``stopping``, as in a recorder that hangs in this process.
+    So does the timer that is yielded, LAST_CALL later, unless it is cancelled: where nothing looks at
+    ``stopping``, as in a recorder that hangs in this process.
     """
+    last_call = threading.Timer(LAST_CALL, os.kill, (os.getpid(), signal.SIGINT))
+    last_call.daemon = True
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield last_call
         return
-    again = threading.Timer(LAST_CALL, os.kill, (os.getpid(), signal.SIGINT))
-    again.daemon = True
 
     def stop(number: int, frame: object) -> None:
         if stopping.is_set():
             raise KeyboardInterrupt
         stopping.set()
-        again.start()
+        last_call.start()
 
     before = {number: signal.signal(number, stop) for number in HELD}
     try:
-        yield
+        yield last_call
     finally:
-        again.cancel()
+        last_call.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 
