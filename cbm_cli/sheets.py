@@ -90,7 +90,7 @@ class Sheet:
 
     header: Sequence[Label]
     groups: Sequence[Group]
-    title: str = ""
+    title: str = ""  # above the table; in LaTeX the text around it says this
     name: str = ""  # LaTeX's \label
 
 
@@ -214,11 +214,10 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
         if group.heading:
             lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{group.heading.latex}}}}} \\")
         lines += [line(row) for row in group.rows]
-    title = [sheet.title.rstrip(".") + "."] if sheet.title else []
     columns = "".join(r"r@{}l@{\;}l" if it else "l" for it in valued)
     name = re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name)
     name = f"\\label{{tab:{name}}}\n" if name else ""
-    caption = latex_escape(" ".join([*title, *notes]))
+    caption = latex_escape(" ".join(notes))
     caption = f"\\caption{{{caption}}}\n" if caption else ""
     return (
         f"\\begin{{{environment}}}\n\\centering\n\\small\n"
@@ -241,12 +240,17 @@ def _latex_cell(entry: Item, valued: bool, spread: tuple[int, int]) -> str:
     flags += f" [{latex_escape(entry.flags)}]" if entry.flags else ""
     if not any(c.isdigit() for c in entry.number):
         return rf"\multicolumn{{3}}{{c}}{{{latex_escape(entry.number)}{flags}}}"
-    before, point, behind = entry.number.partition(".")
+    before, point, behind = _in_powers(entry.number).partition(".")
     before = before.replace("≤ ", r"\le ")
     number = [_LATEX_MARKS[entry.mark].format(part) if part else "" for part in (before, point + behind)]
-    tail = rf"\pm {_padded(entry.spread, spread[0])}" if entry.spread else ""
-    tail += rf"\;({_padded(entry.aside, spread[1])})" if entry.aside else ""
+    tail = rf"\pm {_in_powers(_padded(entry.spread, spread[0]))}" if entry.spread else ""
+    tail += rf"\;({_in_powers(_padded(entry.aside, spread[1]))})" if entry.aside else ""
     return f"${number[0]}$ & ${number[1]}$ & " + (f"${tail}$" if tail else "") + flags
+
+
+def _in_powers(number: str) -> str:
+    r"""Spell a number as LaTeX sets it: ``1.088e-08`` as ``1.088 \times 10^{-8}``."""
+    return re.sub(r"e([+-]?)0*(\d+)$", lambda e: rf" \times 10^{{{e[1].strip('+')}{e[2]}}}", number)
 
 
 def _padded(text: str, width: int) -> str:

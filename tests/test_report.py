@@ -97,8 +97,11 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
     assert (header[1:], heading) == (["00", "ddᵇₛ"], ["bars-and-stripes"])
     said = re.findall(r"^\| [CP].*", cbm("table", made, "bars", "-f", "markdown").stdout, re.M)
     printed = [re.sub("[*]|</?u>", "", line).strip("| ").split(" | ") for line in said]
-    assert [[" ".join(text.split()) for text in row] for row in printed] == rows
     cells = json.loads(cbm("table", made, "bars", "-f", "json").stdout)["cells"]
+    words = " {difference:.3g} [{difference_low:.3g}, {difference_high:.3g}]"
+    for texts, row, its in zip(printed, rows, zip(cells[::2], cells[1::2], strict=True), strict=True):
+        told = ["" if cell["best"] else words.format_map(cell) for cell in its]
+        assert row == [texts[0], *(f"{text}{more}" for text, more in zip(texts[1:], told, strict=True))]
     bold = [text.text for text in page.all("table", "results")[0].all("b")]
     assert len(bold) == sum(cell["bold"] for cell in cells)
     names, *lines = page.all("table", "cells")[0].rows()

@@ -115,7 +115,7 @@ def test_values_are_told_apart_by_their_whole_text():
     [
         ((), "valid", "max", "best_valid"),
         (("--by", "valid", "--statistic", "final"), "valid", "final", "final"),
-        (("--by", "train"), "train", "max", "max"),
+        (("--by", "train"), "train", "best_valid", "best_valid"),
         (("--by", "test", "--statistic", "max"), "test", "max", "max"),
     ],
 )

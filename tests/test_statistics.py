@@ -10,7 +10,7 @@ from scipy import stats
 
 from cbm_cli.results import Metric, default_metric
 from cbm_cli.statistics import Marking, mark_row
-from cbm_cli.statistics.wilcoxon import finite_ranks, holm, rank_sum, signed_rank
+from cbm_cli.statistics.wilcoxon import finite_ranks, hodges_lehmann, holm, rank_sum, signed_rank
 
 
 def sample(*values):
@@ -36,6 +36,31 @@ def test_signed_rank_is_all_sign_flips(n, decimals):
     assert found.p_value == pytest.approx(flipped.pvalue, rel=1e-12)
     signed = np.sign(difference) * stats.rankdata(np.abs(difference))
     assert found.effect_size == pytest.approx(np.sum(signed) / (n * (n + 1) / 2))
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(6, 0.05), (9, 0.01), (25, 0.05), (60, 0.05)])
+def test_the_interval_of_a_difference_has_the_shifts_that_the_test_does_not_reject(n, alpha):
+    rng = np.random.default_rng(n)
+    one, other = rng.normal(0.5, 1, n), rng.normal(0, 1, n)
+    middle, low, high = hodges_lehmann(sample(*one), sample(*other), alpha)
+    means = [(a + b) / 2 for i, a in enumerate(one - other) for b in (one - other)[i:]]
+    assert middle == pytest.approx(np.median(means))
+    for end, sign in ((low, 1), (high, -1)):
+        for shift, rejected in ((-1e-6, True), (1e-6, False)):
+            moved = signed_rank(sample(*(one - end - sign * shift)), sample(*other))
+            assert (moved.p_value < alpha) == rejected
+    back = hodges_lehmann(sample(*other), sample(*one), alpha)
+    assert back == pytest.approx((-middle, -high, -low))
+
+
+def test_a_difference_of_few_pairs_or_of_diverged_trials_has_no_end():
+    assert hodges_lehmann(sample(1, 2, 3), sample(0, 0, 0), 0.05) == (2, -inf, inf)
+    eight, worse = sample(*range(8)), sample(*[-inf] * 4, 3, 4, 5, 6)
+    assert hodges_lehmann(worse, eight, 0.05) == (-inf, -inf, -1)  # the fourth largest of 36 means
+    same = hodges_lehmann(sample(*range(8), nan), sample(*range(1, 9), -inf), 0.05)
+    assert same == (-1, -1, -1)  # two that diverged are no pair
+    assert np.isnan(hodges_lehmann(sample(1, nan), sample(nan, 1), 0.05)).all()
+    assert np.isnan(hodges_lehmann({}, {}, 0.05)).all()
 
 
 @pytest.mark.parametrize(("n", "m"), [(14, 9), (25, 25), (26, 25), (50, 3), (51, 200)])

@@ -218,10 +218,56 @@ def test_latex_aligns_decimal_points_and_spreads():
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "spelled"),
+    [
+        ("1.088e-08", r"$1$ & $.088 \times 10^{-8}$"),
+        ("-1.2e+04", r"$-1$ & $.2 \times 10^{4}$"),
+        ("≤ 2e-05", r"$\le 2 \times 10^{-5}$ & $$"),
+        ("-5e38", r"$-5 \times 10^{38}$ & $$"),
+        ("12.5", "$12$ & $.5$"),
+    ],
+)
+def test_latex_spells_powers_of_ten(value, spelled):
+    sheet = Sheet([Label.of("a"), Label.of("b")], [Group(None, [[Label.of("x"), Value(value, "1e-09")]])])
+    assert f"x & {spelled} & " + r"$\pm 1 \times 10^{-9}$" in Document([sheet]).render("latex")
+
+
+def test_the_final_value_is_said_once():
+    frame, runs = with_column()
+    assert rows_of(build(runs, frame=frame, statistic="final"))[1][1:] == ["*-90.00 ± 0.00"] * 2
+    assert "final values" not in notes_of(build(runs, frame=frame, statistic="final"))[0]
+
+
+def test_rows_are_sorted_by_the_settings_in_the_order_asked():
+    """The grid has schemes outside samplers."""
+    runs = [(planned(offsets=o, sampler=s), UP) for o in ("00", "d0") for s in ("PT_10", "CD-1")]
+    table = build(runs, axes={"rows": ["sampler", "offsets"], "columns": ["learning_rate"]})
+    assert [row[0] for row in rows_of(table)[1:]] == ["PT_10-00", "PT_10-d0", "CD-1-00", "CD-1-d0"]
+    assert shown(table).splitlines()[2].split()[0] == "sampler-offsets"
+    columns = build(runs, axes={"columns": ["sampler", "offsets"]}).columns
+    assert [(one["sampler"], one["offsets"]) for one in columns][:2] == [("PT_10", "00"), ("PT_10", "d0")]
+
+
+def test_records_have_the_difference_to_the_best_with_its_interval():
+    """In the direction of the values, for costs too; there is none of the best itself."""
+    table = of_offsets(UP, DOWN)
+    one, other = table.records()
+    names = ["difference", "difference_low", "difference_high"]
+    assert [one[name] for name in names] == pytest.approx([nan] * 3, nan_ok=True)
+    assert [other[name] for name in names] == pytest.approx([-4.5, -7, -2])
+    assert [entry.difference for entry in table.entries] == ["", "-4.5 [-7, -2]"]
+    costs = auto_encoders(statistic="max").records()[1]
+    assert [costs[name] for name in names] == pytest.approx([0.125, 0.1, 0.15])
+    assert np.isnan(of_offsets(UP, DOWN, test="rank-sum").records()[1]["difference"])
+
+
 def test_special_characters_are_escaped():
     table = build([(planned("a_b & <c>|d"), UP)])
     assert r"\emph{a\_b \& $<$c$>$|d}" in shown(table, "latex")
-    assert r"\caption{A small table: 50 \% of a\_b\textasciicircum{}2. " in shown(table, "latex")
+    assert "50 %" not in shown(table, "latex")  # what is expected is no caption of what was found
+    for format in ("text", "markdown"):
+        assert "About: A small table: 50 % of a_b^2." in shown(table, format)
 
 
 def test_a_sheet_serves_any_list():
@@ -267,7 +313,7 @@ def test_settings_that_vary_within_a_cell():
     cells = [planned(offsets=o, init=inits[o], pretraining_epochs=p, model_hidden=h) for p, h, o in varied]
     table = build([(cell, UP) for cell in cells])
     assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
-    stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "8-0", "4-200", "8-200")]
+    stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "4-200", "8-0", "8-200")]
     assert [row[0] for row in rows_of(table)[1:]] == stubs
     assert [cell.n for cell in cells_of(table)] == [6] * 8
 
@@ -319,7 +365,7 @@ def auto_encoders(**choices):
 
 
 def test_the_lowest_cost_is_the_best_and_its_epoch_stands_beside_it():
-    table = auto_encoders()
+    table = auto_encoders(statistic="max")
     assert rows_of(table)[1:] == [
         ["back-propagation-0.1", "*0.52500 ± 0.0187 (217)", "0.65000 ± 0.0374 (200)"],
         ["back-propagation-0.5", "*0.52000 ± 0.0158 (200) [1 diverged]", "*0.65000 ± 0.0374 (200)"],
@@ -334,9 +380,12 @@ def test_the_lowest_cost_is_the_best_and_its_epoch_stands_beside_it():
 STATISTICS = {"max": "inimum", "final": "inal", "best-valid": "valid", "max-of-mean": "mean over"}
 
 
-@pytest.mark.parametrize(("statistic", "value"), [("max", 0.525), ("final", 1.525), ("best-valid", 1.025)])
-def test_statistics_of_a_cost(statistic, value):
-    table = auto_encoders(statistic=statistic)
+@pytest.mark.parametrize(
+    ("asked", "statistic", "value"),
+    [("max", "max", 0.525), ("final", "final", 1.525), (None, "best-valid", 1.025)],
+)
+def test_statistics_of_a_cost_by_default_at_the_best_validation_value(asked, statistic, value):
+    table = auto_encoders(statistic=asked)
     assert cells_of(table)[0].mean == pytest.approx(value)
     said = notes_of(table)[0].partition(":")[0]
     assert "est cost" in said

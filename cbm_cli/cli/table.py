@@ -33,8 +33,8 @@ def _axis(name: str, help: str) -> Callable:
 @click.option(
     "--statistic",
     type=click.Choice(STATISTICS),
-    help="Best value over training (max, the default), last value, value at the best validation, or value "
-    "where the mean over trials is best (max-of-mean, as tables 9 to 12 of the paper).",
+    help="Value at the best validation (the default where there is a validation part), best value over "
+    "training (max), last value, or value where the mean over trials is best (max-of-mean).",
 )
 @click.option(
     "--test", type=click.Choice(["signed-rank", "rank-sum"]), default="signed-rank", show_default=True
@@ -52,8 +52,8 @@ def table(
 ) -> None:
     """Print a table of means with significance marks.
 
-    A cell shows maximum ± standard deviation (final) of the log-likelihood over trials. For the cost of auto
-    encoders: minimum ± standard deviation (epoch of the minimum).
+    A cell shows mean ± standard deviation (mean of the final values) of the log-likelihood over trials, at
+    the best validation value or the maximum. Of the cost of auto encoders the parentheses hold the epoch.
 
     Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
     row with too few trials to claim significance.

@@ -585,7 +585,7 @@ class TableSpec(Frozen):
     statistic: Statistic | None = about(
         None,
         "Best value over training (max), last value, value at the best validation, or value "
-        "where the mean over trials is best; default: max, with choose: best-valid where it is known",
+        "where the mean over trials is best; default: best-valid with a validation part, else max",
     )
     choose: Columns = about(
         (), "Settings of which each cell shows the best value, by the part that is named by"

@@ -7,7 +7,6 @@ from cbm_cli.sheets import Label
 from cbm_cli.text import text_of
 
 _NAMES = {"model_hidden": "hidden units", "gradient_fisher": "Fisher"}
-_HEADS = {"sampler": "Algorithm", "learning_rate": "η"}  # as the paper's tables name them
 # Their values say what they are.
 _SPEAKING = ("data", "experiment", "offsets", "sampler", "init", "model_kind")
 
@@ -15,11 +14,6 @@ _SPEAKING = ("data", "experiment", "offsets", "sampler", "init", "model_kind")
 def name_of(setting: str) -> str:
     """Return the name of a setting, a column of ``summary.csv``: ``hidden units``, ``learning rate``."""
     return _NAMES.get(setting, setting.replace("_", " "))
-
-
-def head_of(setting: str) -> str:
-    """Return the name of a setting above its values: ``Algorithm``, ``η``, ``hidden units``."""
-    return _HEADS.get(setting, name_of(setting))
 
 
 def value_of(setting: str, value: Any) -> Label:
@@ -42,5 +36,5 @@ def with_name(setting: str, value: Any) -> Label:
     if setting == "gradient_scale_to":
         return Label.of("not scaled" if value == "none" else f"norm of the {value}")
     if setting == "learning_rate":
-        return Label.join([Label.of(head_of(setting)), spelled], " = ")
+        return Label.join([Label.of("η"), spelled], " = ")
     return Label.join([Label.of(name_of(setting)), spelled], " ")

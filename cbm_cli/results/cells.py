@@ -444,11 +444,10 @@ def measure_of(
     table: Mapping[str, Any],
     metric: str | None = None,
     statistic: str | None = None,
-    usual: str = "max",
 ) -> Measure:
     """Return the metric and statistic that are asked for, else the table's, else the usual ones.
 
-    The usual statistic is ``max`` where the metric has no other.
+    The usual statistic is ``best-valid`` where a validation part was evaluated, else ``max``.
     """
     frame, known = trials.frame, measured(trials.frame)
     name = metric or table["metric"] or default_metric(frame)
@@ -462,7 +461,7 @@ def measure_of(
         raise CbmError(f"--statistic {statistic}: unknown{did_you_mean(statistic, STATISTICS)}", "unknown")
     chosen = Metric(name)
     evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
-    usual = usual if statistic_column(frame, chosen, usual) in frame else "max"
+    usual = "best-valid" if statistic_column(frame, chosen, "best-valid") in frame else "max"
     shown = statistic or ("final" if evaluated or recorded else table.get("statistic") or usual)
     if evaluated and shown != "final":
         raise CbmError(

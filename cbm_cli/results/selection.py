@@ -246,8 +246,7 @@ def with_measure(
     cells: Cells, choosing: Choosing | None, metric: str | None = None, statistic: str | None = None
 ) -> Cells:
     """Return cells by a measure, as `measure_of`; with the best values of settings, if any are chosen."""
-    usual = "best-valid" if choosing and choosing.by == "valid" else "max"
-    measure = measure_of(cells.trials, cells.manifest["table"], metric, statistic, usual)
+    measure = measure_of(cells.trials, cells.manifest["table"], metric, statistic)
     cells = replace(cells, measure=measure, cells=[cell.measured(measure) for cell in cells])
     return choose_values(cells, choosing) if choosing else cells
 

@@ -81,6 +81,14 @@ def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
         yield f"INCOMPLETE: in {count(lacking, 'cell')} not all values have all trials; others may be chosen."
 
 
+def aside_of(shown: Cell | Cells) -> str:
+    """Return what the parentheses hold: ``final``, ``epochs`` (of costs) or nothing."""
+    better, statistic = shown.measure.metric.better, shown.measure.statistic
+    if shown.evaluated or (statistic == "final" and better > 0):
+        return ""
+    return {1: "final", -1: "epochs", 0: ""}[better]
+
+
 def _what(cells: Cells) -> str:
     """Say what the numbers of a cell are."""
     metric, scale, statistic = cells.measure
@@ -88,8 +96,12 @@ def _what(cells: Cells) -> str:
     rows = cells.trials.numbers(f"n_{metric.part}")
     unit = metric.unit(scale, sorted({int(n) for n in rows if n == n}))
     lowest = "validation cost" if statistic == "best-valid" else "cost"
-    asides = {1: " (mean of the final values)", -1: f" (mean epoch of the lowest {lowest})", 0: ""}
-    aside = "" if cells.evaluated else asides[metric.better]
+    beside = {
+        "final": " (mean of the final values)",
+        "epochs": f" (mean epoch of the lowest {lowest})",
+        "": "",
+    }
+    aside = beside[aside_of(cells)]
     numbers = sorted({cell.n for cell in cells if cell.n}) or [0]
     few = f"{numbers[0]} to " if len(numbers) > 1 else ""
     return (

@@ -1,12 +1,13 @@
 """Marks of a row of a table: its best, and what is not significantly different from it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.statistics.wilcoxon import TESTS, Sample, Significance, holm
+from cbm_cli.statistics.wilcoxon import TESTS, Sample, Significance, hodges_lehmann, holm
 
 
 class Marking(NamedTuple):
@@ -29,6 +30,8 @@ class Mark:
     disputed: bool = False  # best of a row that has such a cell
     claimed: bool = True  # whether the row has enough pairs to claim significance
     against_best: Significance | None = None  # None for the best itself and in rows without one
+    # the paired difference to the best of the row, with the ends of its interval at 1 - alpha; NaN without
+    difference: tuple[float, float, float] = (math.nan,) * 3
 
     @property
     def name(self) -> str:
@@ -62,7 +65,10 @@ def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
     for i, one in found.items():
         ahead = one.powered(alpha) and one.p < alpha and one.effect_size < 0
         bold = claimed and (one.p >= alpha or ahead)
-        marks[i] = Mark(bold=bold, better_by_test=ahead, claimed=claimed, against_best=one)
+        paired = test == "signed-rank"
+        ends = hodges_lehmann(row[i], row[best], alpha) if paired else (math.nan,) * 3
+        low, middle, high = sorted(better * end for end in ends)
+        marks[i] = Mark(False, bold, False, ahead, False, claimed, one, (middle, low, high))
     disputed = any(mark.better_by_test for mark in marks)
     marks[best] = Mark(best=True, bold=claimed, underlined=not claimed, disputed=disputed, claimed=claimed)
     return marks

@@ -1,18 +1,18 @@
 """Results tables: cells in rows and columns, marked, and the sheet that shows them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.words import head_of, value_of, with_name
+from cbm_cli.grid.words import name_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
 from cbm_cli.results.inventory import CellSettings, telling_apart
 from cbm_cli.results.selection import Key, columns_named, key_of
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
-from cbm_cli.statistics.caption import caption, chosen_key, footnotes_of
+from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
 from cbm_cli.statistics.wilcoxon import TESTS
 from cbm_cli.text import decimal, did_you_mean, text_of
@@ -70,10 +70,21 @@ class Entry(Value):
             **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
             "min_update" if cost else "max_update": cell.best_update,
             **{name: getattr(test, own) if tested else math.nan for name, own in names.items()},
+            **dict(
+                zip(("difference", "difference_low", "difference_high"), self.verdict.difference, strict=True)
+            ),
             **{name: getattr(self.verdict, name) for name in marks},
             "diverged": cell.diverged,
             **({"doubtful": cell.doubtful, "evaluated_with": "; ".join(cell.made)} if cell.evaluated else {}),
         }
+
+    @property
+    def difference(self) -> str:
+        """The difference to the best of the row with its interval, as ``-0.52 [-0.61, -0.44]``."""
+        if not any(map(math.isfinite, self.verdict.difference[1:])):  # too few pairs
+            return ""
+        middle, low, high = (format(number, ".3g") for number in self.verdict.difference)
+        return f"{middle} [{low}, {high}]"
 
 
 def entry_of(cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[Key, str]) -> Entry:
@@ -95,11 +106,6 @@ def entry_of(cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[K
     )
     number = f"≤ {number}" if cell.bounded.any() else number
     return Entry(number, spread, behind if aside else "", mark=mark.name, **about)
-
-
-def aside_of(cell: Cell) -> str:
-    """Return what the parentheses hold: ``final``, ``epochs`` (of costs) or nothing."""
-    return "" if cell.evaluated else {1: "final", -1: "epochs", 0: ""}[cell.measure.metric.better]
 
 
 @dataclass(frozen=True)
@@ -124,9 +130,10 @@ class ResultsTable:
     def document(self) -> Document:
         """Return the table to print."""
         axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
-        title = manifest.get("description", "")
+        description = manifest.get("description", "")
+        title = f"About: {description}" if description else ""
         notes = caption(self.cells, [entry.verdict for entry in self.entries], self.marking)
-        corner = Label.of("-".join(map(head_of, axes.rows)))
+        corner = Label.of("-".join(map(name_of, axes.rows)))
         groups = []
         for rows in self.groups:
             firsts = [next(entry.cell.settings for entry in row if entry.cell) for row in rows]
@@ -138,7 +145,7 @@ class ResultsTable:
         header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
         sheet = Sheet(header, groups, title, manifest.get("experiment", ""))
         about = {
-            "title": title,
+            "about": description,
             "metric": measure.metric.column,
             "scale": measure.scale,
             "test": self.marking.test,
@@ -165,7 +172,8 @@ def build_table(
 ) -> ResultsTable:
     """Arrange the cells of an experiment in a table with significance marks.
 
-    The order of rows, columns and groups is that of the cells. Axes that are not given are the manifest's,
+    Rows, columns and groups are sorted by their first setting, then the next; values of a setting are in the
+    order of the grid. Axes that are not given are the manifest's,
     without what another axis names; if none is given, the rows also show whatever else varies within a cell.
     The other choices are those of ``cbm table``.
 
@@ -206,9 +214,8 @@ def _digits(rows: Sequence[Sequence[tuple[Cell | None, Mark]]]) -> Digits:
     """Return formats whose digits show every marked difference."""
     first = next(cell for row in rows for cell, _ in row if cell)
     aside = aside_of(first)
-    kind, fewest = {"epochs": ("f", 5), "final": ("f", 2)}.get(aside, ("g", 4))
-    if first.evaluated:
-        kind, fewest = "f", 2
+    of_rows = first.measure.metric.better or first.evaluated
+    kind, fewest = ("f", 5) if aside == "epochs" else ("f", 2) if of_rows else ("g", 4)
     enough = (d for d in range(fewest, MOST_DIGITS) if _distinct(rows, f".{d}{kind}"))
     digits = next(enough, MOST_DIGITS)
     less = max(digits - (2 if kind == "g" else 1), 0)
@@ -249,9 +256,18 @@ def _arranged(
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows or --columns",
                 "missing",
             )
-    return tuple(heads.values()), [
-        [[places.get(group + row + head) for head in heads] for row in rows] for group, rows in groups.items()
+    columns = _in_order(heads)
+    return tuple(heads[head] for head in columns), [
+        [[places.get(group + row + head) for head in columns] for row in _in_order(groups[group])]
+        for group in _in_order(groups)
     ]
+
+
+def _in_order(keys: Iterable[Key]) -> list[Key]:
+    """Sort keys by their first value, then the next, each in the order in which it first appears."""
+    known = [*keys]
+    places = [{v: i for i, v in enumerate(dict.fromkeys(values))} for values in zip(*known, strict=True)]
+    return sorted(known, key=lambda key: [place[v] for place, v in zip(places, key, strict=True)])
 
 
 def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
