@@ -1,9 +1,6 @@
-"""How the code is laid out: short functions of few parameters, every name once, imports one way."""
+"""How the code is laid out: short functions of few parameters, every name once. lint-imports checks imports."""
 
 import ast
-import configparser
-import graphlib
-from itertools import chain
 from pathlib import Path
 
 import cbm_cli
@@ -45,46 +42,3 @@ def test_no_two_classes_and_no_two_files_have_the_same_name():
     files = [path.name for room in rooms for path in (ROOT / room).glob("[a-z]*.py")]
     for names in (classes, files):
         assert len(names) == len(set(names))
-
-
-def modules():
-    """Paths of all modules of the package by name; a package has the name of its folder."""
-    paths = {
-        ".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in ROOT.rglob("*.py")
-    }
-    return {name.removesuffix(".__init__"): path for name, path in paths.items()}
-
-
-def imported(path, known):
-    """Modules that a module imports anywhere: for types, in functions, and by their names."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            yield from (name if name in known else node.module for name in names)
-        elif isinstance(node, ast.Constant) and node.value in known:
-            yield node.value
-        elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-            start = node.values[0].value
-            yield from (name for name in known if start.startswith("cbm_cli.") and name.startswith(start))
-
-
-def test_no_import_points_up_and_none_makes_a_circle():
-    known = modules()
-    imports = {name: {*imported(path, known)} & {*known} - {name} for name, path in known.items()}
-    del imports["cbm_cli.cli.__main__"]
-    *_, order = graphlib.TopologicalSorter(imports).static_order()
-    assert order  # a circle raises CycleError, which names it
-    config = configparser.ConfigParser()
-    config.read(ROOT.parent / "setup.cfg")
-    lines = config["importlinter:contract:layers"]["layers"].split("\n")
-    height = {room.strip(): -n for n, line in enumerate(lines) for room in line.split("|") if room.strip()}
-
-    def height_of(module):
-        return height[".".join(module.split(".")[:2])]
-
-    del imports["cbm_cli"]  # the face of the package, which nothing imports
-    pairs = chain.from_iterable(((name, one) for one in found) for name, found in imports.items())
-    assert [(name, one) for name, one in pairs if height_of(name) < height_of(one)] == []

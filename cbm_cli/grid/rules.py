@@ -1,19 +1,17 @@
-"""What fits together: which fields change nothing in a cell, and which contradict each other."""
+"""What fits together: which fields change nothing in a cell, and which contradict each other.
 
-from __future__ import annotations
+Rules read the fields of a `Settings`, whose module imports this one.
+"""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cbm_cli.errors import Kind
 from cbm_cli.grid.names import Scheme
 from cbm_cli.text import count
 
-if TYPE_CHECKING:
-    from cbm_cli.grid.settings import Settings
 
-
-def needs(s: Settings) -> Iterator[tuple[object, str, str]]:
+def needs(s: Any) -> Iterator[tuple[object, str, str]]:
     """Yield what fields are for: whether the settings have it, the fields, dotted where nested, its name."""
     kind, sampler, layers, start = s.model.kind, s.parsed_sampler, s.pretraining, s.start_from
     coder, visible, hidden = kind == "auto-encoder", s.scheme.letters[:1], s.scheme.letters[1:]
@@ -40,11 +38,21 @@ def needs(s: Settings) -> Iterator[tuple[object, str, str]]:
     yield s.evaluation != "none", "evaluate.rows", "evaluations, not for method: none"
 
 
-def conflicts(s: Settings) -> Iterator[tuple[object, str, Kind, str]]:
-    """Yield what would be wrong: whether it is, the field to look at, the kind of the problem, its words."""
-    model, rate, layers, start, gradient = s.model, s.learning_rate, s.pretraining, s.start_from, s.gradient
-    kind, sampler, letters, method = model.kind, s.parsed_sampler, s.scheme.letters, s.evaluate.method
-    coder, dbm, metric = kind == "auto-encoder", kind == "dbm", s.early_stopping.metric
+Conflict = tuple[object, str, Kind, str]  # whether it is so, the field, the kind of the problem, its words
+
+
+def conflicts(s: Any) -> Iterator[Conflict]:
+    """Yield what would be wrong."""
+    yield from _of_machine(s)
+    yield from _of_gradient(s)
+    yield from _of_evaluation(s)
+
+
+def _of_machine(s: Any) -> Iterator[Conflict]:
+    """Yield what would be wrong with lengths, layers, offsets, samplers and starts."""
+    model, rate, layers, start = s.model, s.learning_rate, s.pretraining, s.start_from
+    kind, sampler, letters = model.kind, s.parsed_sampler, s.scheme.letters
+    coder, dbm = kind == "auto-encoder", kind == "dbm"
     told = "give the length of training as either updates or epochs"
     yield s.updates is s.epochs is None, "", "missing", told
     yield s.updates and s.epochs, "", "conflict", told
@@ -74,8 +82,18 @@ def conflicts(s: Settings) -> Iterator[tuple[object, str, Kind, str]]:
     yield layers.epochs and (start.path or start.experiment), "pretraining", "conflict", told
     told = "trials start from files or from an experiment; give path or experiment"
     yield start.path and start.experiment, "start_from.path", "conflict", told
+
+
+def _of_gradient(s: Any) -> Iterator[Conflict]:
+    """Yield what would be wrong with the gradient."""
+    model, gradient, letters = s.model, s.gradient, s.scheme.letters
     scaled = gradient.kind == "natural" or gradient.scale_to != "none"
-    yield dbm and scaled, "gradient", "unsuited", "the natural gradient and scale_to are for RBMs, not a dbm"
+    yield (
+        model.kind == "dbm" and scaled,
+        "gradient",
+        "unsuited",
+        "the natural gradient and scale_to are for RBMs, not a dbm",
+    )
     for name, letter in (("standard", "0"), ("enhanced", "a")):
         scheme = Scheme(letter * model.layers)
         moves = name == "enhanced" and (s.scheme.sliding or not s.scheme.before)
@@ -87,6 +105,12 @@ def conflicts(s: Settings) -> Iterator[tuple[object, str, Kind, str]]:
     yield decays and scaled, "weight_decay", "conflict", told
     told = f"{s.offsets} has no offsets, and its centered gradient is standard; write scale_to: standard"
     yield gradient.scale_to == "centered" and {*letters} == {"0"}, "gradient", "conflict", told
+
+
+def _of_evaluation(s: Any) -> Iterator[Conflict]:
+    """Yield what would be wrong with evaluations and what rests on them."""
+    kind, method, metric = s.model.kind, s.evaluate.method, s.early_stopping.metric
+    coder = kind == "auto-encoder"
     told = f"an auto encoder has no likelihood, which {method} is about; write method: cost"
     yield coder and method in ("exact", "ais"), "evaluate", "unsuited", told
     watched = s.evaluation != "none" and (metric == "pseudo-likelihood") == (s.evaluation == "pseudo")
