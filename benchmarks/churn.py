@@ -44,14 +44,14 @@ LIMIT = 240.0  # seconds
 KILL_EVERY, JOIN_EVERY, LOOK_EVERY = 5.0, 10.0, 0.1  # seconds
 
 
-def contents(folder: Path) -> dict[tuple, bytes]:
+def contents(folder: Path) -> dict[tuple, tuple]:
     """All curves, records and machines."""
     return {
-        (store.experiment, run_id, number, kind): content
+        (store.experiment, run_id, number): (record.curve, record.records, record.machine, record.files)
         for store in stores_in(folder)
         for run_id, lines in store.lines().items()
         for number in lines
-        for kind, content in store.contents(run_id, number).items()
+        for record in store.journal.records([(run_id, number)])
     }
 
 

@@ -25,10 +25,9 @@ from cbm_cli.errors import CbmError
 from cbm_cli.machine import TrainedMachine, load
 from cbm_cli.machines.limits import check_whole
 from cbm_cli.results import Results
-from cbm_cli.results.inventory import axes_of
-from cbm_cli.results.lock import locked
+from cbm_cli.results.folder import axes_of
 from cbm_cli.results.selection import best_machines
-from cbm_cli.results.writing import write_if_changed
+from cbm_cli.results.writing import locked, write_if_changed
 from cbm_cli.text import count, did_you_mean, text_of
 
 if TYPE_CHECKING:

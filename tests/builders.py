@@ -1,5 +1,6 @@
 """Grids, result folders and machines that several test files build, and the command line as a function."""
 
+import base64
 import csv
 import io
 import itertools
@@ -7,6 +8,7 @@ import json
 import random
 import re
 import struct
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
@@ -24,11 +26,10 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.plan import Job
 from cbm_cli.grid.schema import json_schema
-from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.settings import Settings, TableSpec
 from cbm_cli.reference import states
-from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.contents import as_text
-from cbm_cli.results.journal import sealed, unsealed
+from cbm_cli.results import Outcome, Progress, read_progress
+from cbm_cli.results.journal import FORMAT, Manifest, sealed
 from cbm_cli.results.store import stores_in
 from cbm_cli.results.writing import EXPORTS, KINDS
 
@@ -130,9 +131,16 @@ def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "bes
     return {
         (store.experiment, run_id, number, kind)[bool(experiments) :]: content
         for store, run_id, number in places
-        for kind, content in store.contents(run_id, number).items()
+        for kind, content in contents(store, run_id, number).items()
         if kind in kinds
     }
+
+
+def contents(store, run_id, number):
+    """Curve and records of a finished trial by column, and its machines as NPZ files."""
+    record = store.record(run_id, number)
+    tables = {kind: table for kind in ("curve", "records") if (table := getattr(record, kind))}
+    return tables | {kind: store.machine_of(record, kind) for kind in store.machines_in(record)}
 
 
 def finished_in(store):
@@ -146,26 +154,43 @@ def finished_in(store):
 
 
 def lines_of(experiment="out/bars"):
-    """The lines of a journal that are of trials, by run-id and number; as they are written."""
+    """The lines of a journal by run-id and number, as they are written."""
     lines = Path(experiment, "trials.jsonl").read_bytes().splitlines(keepends=True)
     records = ((line, json.loads(line)) for line in lines)
-    return {(one["run_id"], one["trial"]): line for line, one in records if "run_id" in one}
+    return {(one["run_id"], one["trial"]): line for line, one in records}
+
+
+def _changed(content, change):
+    """Sealed JSON that a function has changed."""
+    record = json.loads(content)
+    del record["seal"]
+    change(record)
+    return sealed(record)
 
 
 def change_record(experiment, key, change):
-    """Let a function change the record of a trial in its place, and seal it anew."""
+    """Let a function change the JSON of a trial's record in its place, and seal it anew."""
     path, line = Path(experiment, "trials.jsonl"), lines_of(experiment)[key]
-    record = unsealed(line)
-    change(record)
-    path.write_bytes(path.read_bytes().replace(line, sealed(record) + b"\n"))
+    path.write_bytes(path.read_bytes().replace(line, _changed(line, change) + b"\n"))
 
 
 def change_manifest(experiment, change):
-    """Let a function change the manifest of an experiment, and seal it anew."""
+    """Let a function change the JSON of a manifest, and seal it anew."""
     path = Path(experiment, "manifest.json")
-    manifest = unsealed(path.read_bytes())
-    change(manifest)
-    path.write_bytes(sealed(manifest))
+    path.write_bytes(_changed(path.read_bytes(), change))
+
+
+def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", **table):
+    """A manifest of an experiment that was never run."""
+    about = {"format": FORMAT, "versions": {}, "experiment": experiment, "description": description}
+    about |= {"trials": trials, "seed": 1, "table": TableSpec.model_construct(**table), "cells": [*cells]}
+    about |= {"settings": [], "others": [], "courses": {}, "upper_bounds": bounds or {}, "digests": {}}
+    return Manifest(**about, grid_folder="", grid_commit=None, machine={})
+
+
+def as_text(content):
+    """An NPZ file as it stands in a record."""
+    return base64.b64encode(zlib.compress(content)).decode()
 
 
 def damage(experiment, key):
@@ -404,8 +429,8 @@ def finish_in_pieces(run, store, chance, seed):
         result = run(result, lambda: dice.random() < chance)
         if isinstance(result, Progress):
             stops.append((result.stage, result.update))
-            store.write_progress("run", 0, result)
-            result = store.progress("run", 0)
+            store.write_progress("run", 0, result, "course")
+            result = read_progress(store.state_path("course", "run", 0))
     return result, stops
 
 

@@ -23,7 +23,7 @@ def trials_of(results, experiment):
     """Evaluations and records of all trials: a row for each update, with the trial's settings and results."""
     folder, found = Path(results) / experiment, []
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    cells = {cell["run_id"]: manifest["columns"] | cell["columns"] for cell in manifest["cells"]}
+    cells = {cell["run_id"]: cell for cell in manifest["cells"]}
     for row in pd.read_csv(folder / "summary.csv", dtype={"offsets": str}).to_dict("records"):
         run_id, number = row["run_id"], row["trial"]
         paths = folder.glob(f"*/{glob.escape(run_id)}.csv")

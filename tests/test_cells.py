@@ -14,7 +14,7 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
-from cbm_cli.results.metrics import measured
+from cbm_cli.results.outcome import measured
 from tests.builders import cbm, change_manifest
 from tests.golden import outputs
 from tests.pictures import page_of
@@ -148,7 +148,7 @@ def results(tmp_path_factory):
 
 def expected(store, statistic):
     """The values of each run, from its curves."""
-    runs = {cell["run_id"]: cell["offsets"] for cell in store.manifest()["cells"]}
+    runs = {cell["run_id"]: cell["offsets"] for cell in store.manifest().cells}
     curves = {scheme: [c.iloc[1:] for c in store.curves(run, range(2))] for run, scheme in runs.items()}
     if statistic != "max-of-mean":
         return {scheme: [*map(STATISTIC[statistic], its)] for scheme, its in curves.items()}

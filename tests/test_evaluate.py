@@ -16,13 +16,12 @@ import cbm_cli as cbm_package
 from cbm_cli.execution.evaluate import evaluate_trials
 from cbm_cli.machines.likelihood import Method
 from cbm_cli.results import Results
-from cbm_cli.results.contents import as_text
 
 # isort: off
 from tests.pictures import figure_of
 from tests.builders import (
-    GRID, RBM, TWO, all_states, cbm, change_record, holds, layered, layered_energy, machine_file, numbers,
-    problems_of, run_grid, summary, visible_rows,
+    GRID, RBM, TWO, all_states, as_text, cbm, change_record, holds, layered, layered_energy, machine_file,
+    numbers, problems_of, run_grid, summary, visible_rows,
 )  # fmt: skip
 
 DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
@@ -75,7 +74,7 @@ def test_damaged_trials_are_named_and_the_exit_code_says_so(machine, jobs):
     assert sum(evaluated()[0]) == 3
     assert len(cbm(*command, "--json", code=3).stdout.splitlines()) == 3
     journal = Path("out/bars/trials.jsonl")  # of which a line does not agree with its checksum
-    journal.write_bytes(journal.read_bytes().replace(b'"curve": "', b'"curve": "A', 1))
+    journal.write_bytes(journal.read_bytes().replace(b'"curve":{"', b'"curve":{"A', 1))
     assert holds(cbm(*command, code=3).stderr, "line|damaged")
 
 

@@ -57,7 +57,7 @@ def check_rerun(expected, kept, trials):
     assert trials_of("out") == expected
     assert len(summary("out")) == trials
     assert [*lines_of()] == [(row["run_id"], int(row["trial"])) for row in summary("out")]
-    assert not [*Path("out").rglob("unfinished/*/*.npz"), *Path("out").rglob("*.part")]
+    assert not [*Path("out").rglob("checkpoints/*/*.npz"), *Path("out").rglob("*.part")]
 
 
 def started(*options, workers=2):
@@ -117,7 +117,7 @@ def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undis
     until(lambda: len([pid for pid in workers_of(main) if seconds_of(pid) > 0.7]) >= 2)  # they train
     end_group(main, signal.SIGTERM)
     assert main.wait(10) == 130
-    assert len([*Path("out").rglob("unfinished/*/*.npz")]) == 2
+    assert len([*Path("out").rglob("checkpoints/*/*.npz")]) == 2
     check_said(main, [], 2)
     assert numbers(cbm("run", "grid.yaml", "-o", "out", "--dry-run").stdout)[0][:4] == [2, 0, 2, 2]
     check_rerun(undisturbed(LONG), [], 2)

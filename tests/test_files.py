@@ -386,7 +386,7 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert holds(run("../grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
-    (cell, *_) = Store(Path("out/mine")).manifest()["cells"]
+    (cell, *_) = Store(Path("out/mine")).manifest().cells
     assert (cell["data"], cell["data_path"], cell["data_test"]) == ("rows", "rows.csv", "parts/t.npz")
     (row, *_) = summary("out", "mine")
     assert ("data_binarise" in cell, int(row["n_train"]), int(row["n_test"])) == (False, 20, 5)

@@ -94,5 +94,5 @@ def test_results_are_drawn(results, tmp_path, experiment, axis):
     cbm("plot", results, "curves", experiment, "-o", picture)
     drawn = picture.read_text("utf-8")
     assert f"train {axis} (" in drawn
-    cells = Results(results).store(experiment).manifest()["cells"]
+    cells = Results(results).store(experiment).manifest().cells
     assert all(value_of("offsets", cell["offsets"]).latex in drawn for cell in cells)

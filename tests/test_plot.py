@@ -14,7 +14,7 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, Panel, compose
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.report.values import settings_panels
-from tests.builders import problems_of, refusal
+from tests.builders import made_manifest, problems_of, refusal
 
 # isort: off
 from tests.pictures import (
@@ -43,8 +43,7 @@ class HandMade:
         return self
 
     def manifest(self):
-        cells = list(self.cells.values())
-        return {"table": self.table, "cells": cells, "upper_bounds": self.bounds, "trials": self.trials}
+        return made_manifest(self.cells.values(), self.trials, self.bounds, **self.table)
 
     def nothing_yet(self):
         return IncompleteError("e: start with: cbm run")

@@ -293,7 +293,7 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
 def test_frames_and_arrays_are_trained_on(rows, train, valid):
     grid = {"experiments": {"toy": OF_ROWS}}
     found = api.run(grid, data=rows, output="out", jobs=0, progress=False)
-    (cell,) = Results(Path("out")).store("toy").manifest()["cells"]
+    (cell,) = Results(Path("out")).store("toy").manifest().cells
     data = load(spec_of(cell))
     np.testing.assert_array_equal(data.train, train)
     np.testing.assert_array_equal(data.valid, valid)

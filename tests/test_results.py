@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from cbm_cli.results import Results, Store
-from cbm_cli.results.journal import sealed
 from cbm_cli.results.writing import EXPORTS, KINDS
 
 # isort: off
@@ -34,31 +33,18 @@ def run(*options, grid="grid.yaml", out="out"):
 
 
 def run_ids():
-    return [cell["run_id"] for cell in Store(BARS).manifest()["cells"]]
+    return [cell["run_id"] for cell in Store(BARS).manifest().cells]
 
 
 def found(*words):
     return json.loads(cbm(*words, "--json").stdout)
 
 
-@pytest.mark.parametrize(
-    "first", [b"update,a\n0,1\n2,1.5\n", b"update,b\n0,1\n", b"update,a\n0,1", b"update,a\n"]
-)
-def test_curves_read_together_are_those_read_alone(tmp_path, monkeypatch, first):
-    """Though a column is another one, a line has no end, or there is none."""
-    store, contents = Store(tmp_path), (first, b"update,a\n0,2\n")
-    monkeypatch.setattr(Store, "tables", lambda self, kind, run, numbers: {n: contents[n] for n in numbers})
-    for number, together in enumerate(store.curves("run", [0, 1])):
-        alone = store.curve("run", number)
-        assert [*together] == [*alone]
-        np.testing.assert_array_equal(together, alone)
-
-
 # ---- The summary ----
 
 
 @pytest.mark.parametrize("harm", ["missing", "older", "short", "another grid"])
-def test_what_reads_takes_the_journal_where_the_summary_is_not_its_own(harm):
+def test_what_reads_takes_the_journal_and_never_the_summary(harm):
     path, commands = BARS / "summary.csv", [("table", "out"), ("best", "out")]
     whole, expected = path.read_text(), [cbm(*command).stdout for command in commands]
     if harm == "missing":
@@ -87,7 +73,7 @@ def test_the_summary_holds_what_varies_and_is_read_in_full():
     columns = head.split(",")
     assert columns[:7] == ["experiment", "run_id", "trial", "seed", "offsets", "sampler", "n_train"]
     whole = Store(BARS).summary()
-    settings = [name for name in Store(BARS).manifest()["cells"][0] if name != "run_id"]
+    settings = [name for name in Store(BARS).manifest().cells[0] if name != "run_id"]
     assert [*whole] == [*columns[:4], *settings, *columns[6:]]
     assert {*whole["offsets"]} == {"00", "dd^b_s"}
     assert {*whole["model_hidden"]} == {3}
@@ -117,15 +103,15 @@ def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(nam
 
 def test_a_reader_shuts_no_writer_out(monkeypatch):
     """A run begins while a table is made from the records."""
-    (BARS / "summary.csv").unlink()
-    write_summary, ran = Store._write_summary, []
+    rows, ran = Store.rows, []
 
-    def slow(self, stream, runs):
-        monkeypatch.setattr(Store, "_write_summary", write_summary)
+    def slow(self, keys):
+        monkeypatch.setattr(Store, "rows", rows)
+        found = [*rows(self, keys)]
         ran.append(run("--trials", 3).stderr)
-        write_summary(self, stream, runs)
+        return found
 
-    monkeypatch.setattr(Store, "_write_summary", slow)
+    monkeypatch.setattr(Store, "rows", slow)
     assert "2 trials" in cbm("table", "out").stdout
     assert [8, 12, 4] in numbers(ran[0])
 
@@ -168,16 +154,16 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     first, second, *_ = run_ids()
     store = Store(BARS)
     forget(BARS, (first, 0), (second, 1))
-    store.state_path(first, 0).parent.mkdir(parents=True)
-    store.state_path(first, 0).touch()
+    state = store.state_path(store.manifest().courses[first], first, 0)
+    state.parent.mkdir(parents=True)
+    state.touch()
     store.write_failure(second, 1, "ValueError")
     store.flush()
     other = "bars_rbm-3_left-over_0123456789"
     shutil.copytree(BARS, "copy")
     change_record("copy", (first, 1), lambda record: record.update(run_id=other))
     with (BARS / "trials.jsonl").open("ab") as stream:
-        settings = store.journal.fact("cell", first)["settings"]
-        stream.write(sealed({"cell": other, "settings": settings}) + b"\n" + lines_of("copy")[other, 1])
+        stream.write(lines_of("copy")[other, 1])
     (listed,) = found("ls", "out")
     counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
     assert listed | counts | {"experiment": "bars", "data": ["bars-and-stripes"]} == listed
@@ -195,6 +181,25 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert [*runs[0]["settings"]] == ["sampler", "offsets"]  # of the table first
     listed_runs = [line.split()[1] for line in cbm("ls", "out", "bars").stdout.splitlines()[1:]]
     assert listed_runs == [*run_ids(), other]
+
+
+def test_trials_beyond_those_that_are_asked_for_are_counted_apart():
+    run("--trials", 1)
+    (listed,) = found("ls", "out")
+    assert (listed["finished"], listed["planned"], listed["beyond"]) == (4, 4, 4)
+    assert [[one["finished"], one["planned"], one["beyond"]] for one in found("ls", "out", "bars")] == [
+        [1, 1, 1]
+    ] * 4
+    assert "4 of 4" in cbm("ls", "out").stdout
+    assert "4 more than asked" in cbm("ls", "out").stdout
+
+
+def test_what_starts_anew_is_said_with_the_reason():
+    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "--set", "updates=200").stderr
+    assert re.search(r"bars: 8 finished trials not reused: 8 of another length .* less than a minute", said)
+    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "--set", "learning_rate=0.3").stderr
+    assert "bars: 8 finished trials not reused: 8 of other settings, rows or versions\n" in said
+    assert "not reused" not in cbm("run", "grid.yaml", "-o", "out", "--dry-run").stderr
 
 
 def refused(*words, code=2):
@@ -222,17 +227,19 @@ def test_every_reader_refuses_what_is_no_results_folder(command):
 
 @pytest.mark.parametrize(
     ("command", "format_", "told"),
-    [("table", 4, "9.9"), *((command, 2, "an earlier version") for command in [*READERS, "run"])],
+    [("table", 5, "cbm 9.9"), *((command, 3, "cbm 9.9") for command in [*READERS, "best", "run"])],
 )
-def test_results_of_another_format_are_refused(command, format_, told):
+def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are(command, format_, told):
     path = Path("out/bars/manifest.json")
     manifest = json.loads(path.read_text()) | {"format": format_}
     manifest["versions"]["cbm"] = "9.9"
     path.write_text(json.dumps(manifest, indent=1))
+    before = {path: path.read_bytes() for path in BARS.rglob("*.*")}
     words = {"plot": ["out", "curves"], "run": ["grid.yaml", "-o", "out"]}.get(command, ["out"])
     problems, said = refused(*command.split(), *words)
-    assert problems == [(str(path), "", "unreadable")]
+    assert problems == [("out/bars", "", "unreadable")]
     assert told in said
+    assert {path: path.read_bytes() for path in BARS.rglob("*.*")} == before
 
 
 def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():

@@ -10,7 +10,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
-from cbm_cli.results import Outcome, Progress, Store
+from cbm_cli.results import Outcome, Progress, Store, read_progress
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 
@@ -73,8 +73,8 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, change
     result, stops = finish_in_pieces(run, store, chance, str(changes) + str(chance))
     assert len(stops) > 2
     same(result, whole)
-    store.write("run", trial, result)
-    assert not store.state_path("run", 0).exists()
+    store.write("run", trial, result, "course")
+    assert not store.state_path("course", "run", 0).exists()
 
 
 def test_the_best_machine_is_the_one_at_the_best_validation_value():
@@ -137,11 +137,12 @@ def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_afresh(finishe
     (run_id, number), *_ = [key for key in lines_of() if key[1] == 1]
     pause, data = iter([False, True]).__next__, load("bars-and-stripes", size=2)
     progress = run_trial(Trial("test", settings(), 1, 5), data, should_pause=pause)
-    store.write_progress(run_id, number, progress)
-    state = store.state_path(run_id, number)
+    course = store.manifest().courses[run_id]
+    store.write_progress(run_id, number, progress, course)
+    state = store.state_path(course, run_id, number)
     state.write_bytes(state.read_bytes()[:-50])
     with pytest.raises(CbmError) as caught:
-        store.progress(run_id, number)
+        read_progress(state)
     assert problems_of(caught.value) == [(str(state), "", "unreadable")]
     forget("out/bars", (run_id, number))
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0).stderr

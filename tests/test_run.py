@@ -58,10 +58,9 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
     assert [number for *_, number, _ in curves] == [0, 1]
     for trial, curve in zip(experiment, curves.values(), strict=True):
         learner = Learner(trial.settings, rows, trial.seed)
-        head, *lines = [line.split(",") for line in curve.decode().splitlines()]
-        assert head == ["update", "epoch", "train_log_likelihood"]
-        assert [line[:2] for line in lines] == [[str(u), str(u)] for u in range(0, 41, 20)]
-        for update, _, found in lines:
+        assert [*curve] == ["update", "epoch", "train_log_likelihood"]
+        assert curve["update"] == curve["epoch"] == [0, 20, 40]
+        for update, _, found in zip(*curve.values(), strict=True):
             state = learner.start()
             start = wide(state[:3]), wide(state[3:5])
             machine, _ = exactly(ref.algorithm_2, *start, rows.train, learner.plan, int(update))
@@ -112,14 +111,6 @@ def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished
     assert lines_of().items() >= lines.items()
 
 
-def test_the_same_trial_of_another_experiment_is_not_run_again(finished):
-    Path("grid.yaml").write_text(GRID.replace("bars:", "bars-again:"))
-    assert [8] in numbers(run())
-    assert contents_of("out", "bars") == contents_of("out", "bars-again")
-    assert lines_of("out/bars") == lines_of("out/bars-again")
-    assert {row["experiment"] for row in summary("out", "bars-again")} == {"bars-again"}
-
-
 def middle_bit(content):
     at = len(content) // 2
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
@@ -127,7 +118,7 @@ def middle_bit(content):
 
 DAMAGES = {  # what becomes of the line of a trial
     "bit": middle_bit,
-    "key": lambda line: line.replace(b'"trial": 1', b'"trial": 3', 1),
+    "key": lambda line: line.replace(b'"trial":1', b'"trial":3', 1),
     "cut": lambda line: line[:100] + b"\n",
     "gone": lambda line: b"",
 }
@@ -139,7 +130,7 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
     victim = [*lines][5]
     path.write_bytes(path.read_bytes().replace(lines[victim], DAMAGES[damage](lines[victim])))
     said = run()
-    assert damage == "gone" or f"{path}: line 10" in said  # behind a computer and three cells
+    assert damage in ("gone", "cut") or f"{path}: line 6" in said
     assert [7, 8, 1] in numbers(said)
     assert trials_of("out") == whole
     changed = lines_of()
@@ -147,17 +138,6 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
     assert {key for key in lines if changed[key] != lines[key]} <= {victim}  # which may take another time
     said = run()
     assert ([8] in numbers(said), "line" in said) == (True, False)
-
-
-@pytest.mark.parametrize("kind", ["cell", "made"])
-def test_damage_to_what_trials_share_is_mended_and_no_trial_is_run_again(finished, kind):
-    path = Path("out/bars/trials.jsonl")
-    whole, rows, content = trials_of("out"), summary("out"), path.read_bytes()
-    line = next(line for line in content.splitlines() if line.startswith(f'{{"{kind}"'.encode()))
-    path.write_bytes(content.replace(line, middle_bit(line)))
-    assert f"{path}: line" in run()
-    assert (trials_of("out"), summary("out")) == (whole, rows)
-    assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
 
 
 def test_readers_leave_a_damaged_trial_out_though_the_summary_is_whole(finished):
@@ -191,9 +171,7 @@ def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):
     path.write_bytes(content[: content.index(last) + 200])
     assert "[n=1/2]" in cbm("table", "out").stdout
     assert cbm("table", "out").stderr == ""  # it may be a line that is being written
-    said = run()
-    assert f"{path}: line" in said
-    assert [7, 8, 1] in numbers(said)
+    assert [7, 8, 1] in numbers(run())
     assert trials_of("out") == whole
 
 
@@ -237,30 +215,30 @@ def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid):
 
 def test_batches_and_epochs_count_as_they_should_and_evaluation_can_be_left_out(grid):
     run("--set", "batch=3", "--set", "updates=21", "--set", "evaluate={method: exact, every: 2 epochs}")
-    lines = next(iter(contents_of("out", kinds=["curve"]).values())).decode().splitlines()[1:]
+    curve = next(iter(contents_of("out", kinds=["curve"]).values()))
     # 8 rows are 2 batches of 3; the last 2 rows of an epoch are dropped.
-    assert [line.split(",")[:2] for line in lines][:3] == [["0", "0"], ["4", "2"], ["8", "4"]]
-    assert lines[-1].startswith("21,10.5,")
+    assert (curve["update"][:3], curve["epoch"][:3]) == ([0, 4, 8], [0, 2, 4])
+    assert (curve["update"][-1], curve["epoch"][-1]) == (21, 10.5)
     run("--set", "evaluate={method: none}", out="none")
     assert len(summary("none")) == 8
-    assert next(iter(contents_of("none", kinds=["curve"]).values())).splitlines()[0] == b"update,epoch"
+    assert [*next(iter(contents_of("none", kinds=["curve"]).values()))] == ["update", "epoch"]
 
 
 def test_results_are_stored_as_documented(finished):
     manifest = json.loads(Path("out/bars/manifest.json").read_text())
     assert manifest["trials"] == 2
-    assert [cell["columns"]["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
-    assert (manifest["columns"]["model_hidden"], manifest["columns"]["offsets"]) == (3, [])
+    assert [cell["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
+    assert {cell["model_hidden"] for cell in manifest["cells"]} == {3}
     (key,) = [key for key in lines_of() if re.search("dd-b-s.*CD-1", key[0]) and key[1] == 1]
     line = lines_of()[key]
     record = json.loads(line)
-    assert record["seal"] == hashlib.sha256(line.rpartition(b', "seal"')[0]).hexdigest()[:16]
-    content, curve = (zlib.decompress(base64.b64decode(record[name])) for name in ("machine", "curve"))
+    assert record["seal"] == hashlib.sha256(line.rpartition(b',"seal"')[0]).hexdigest()[:16]
+    content = zlib.decompress(base64.b64decode(record["machine"]))
     with np.load(io.BytesIO(content), allow_pickle=False) as machine:
         shapes = {name: machine[name].shape for name in machine.files}
     sizes = {"weights_0": (4, 3), "biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,)}
     assert shapes == {"kind": ()} | sizes
-    own, exported = pd.read_csv(io.BytesIO(curve)), pd.read_csv(f"out/bars/curves/{key[0]}.csv")
+    own, exported = pd.DataFrame(record["curve"]), pd.read_csv(f"out/bars/curves/{key[0]}.csv")
     exported = exported.query("trial == 1").drop(columns="trial").reset_index(drop=True)
     pd.testing.assert_frame_equal(exported, own)
     cbm("export", f"out/{key[0]}:1", "-o", "m.npz")

@@ -18,7 +18,16 @@ from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.statistics import build_table
-from tests.builders import cbm, change_manifest, grid_text, holds, problems_of, refusal, run_grid
+from tests.builders import (
+    cbm,
+    change_manifest,
+    grid_text,
+    holds,
+    made_manifest,
+    problems_of,
+    refusal,
+    run_grid,
+)  # fmt: skip
 from tests.pictures import page_of
 
 SWEEP = """
@@ -49,7 +58,7 @@ def results(tmp_path_factory):
 def choosing(results):
     """The same results of a grid that chooses."""
     copy = shutil.copytree(results, results.parent / "choosing")
-    change_manifest(copy / "sweep", lambda it: it["table"].update(choose=["learning_rate"], by=None))
+    change_manifest(copy / "sweep", lambda it: it["table"].update(choose=["learning_rate"]))
     return copy
 
 
@@ -105,9 +114,9 @@ def test_values_are_told_apart_by_their_whole_text():
     values = [[500, 500], [500], "007", 7, "x, y=2"]
     cells = [{"run_id": n, "hidden": value} for n, value in enumerate(values)]
     for value, place in (("[500, 500]", 0), ("[500]", 1), ("007", 2), ("7", 3), ("7.0", 3), ("x, y=2", 4)):
-        (kept,) = select_cells([{"cells": cells}], [("hidden", value)])
-        assert [cell["run_id"] for cell in kept["cells"]] == [place]
-    assert refusal(select_cells, [{"cells": cells}], [("hidden", "50")]).kinds == ("unknown",)
+        (kept,) = select_cells([made_manifest(cells)], [("hidden", value)])
+        assert [cell["run_id"] for cell in kept.cells] == [place]
+    assert refusal(select_cells, [made_manifest(cells)], [("hidden", "50")]).kinds == ("unknown",)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +172,8 @@ def made_cells(*cells, trials=3):
         for trial, (v, t) in enumerate(values)
     ]
     settings = [{"run_id": str(n), "data": "d", **own} for n, (own, _) in enumerate(cells)]
-    table = {"metric": "test_cost", "scale": "per-sample", "choose": []}
-    table |= {"groups": [], "rows": ["rate"], "columns": ["offsets"]}
-    manifest = {"experiment": "e", "cells": settings, "trials": trials, "table": table}
+    axes = {"groups": (), "rows": ("rate",), "columns": ("offsets",)}
+    manifest = made_manifest(settings, trials, metric="test_cost", **axes)
     return make_cells(Trials(pd.DataFrame(rows)), manifest, Measure(Metric("")))
 
 

@@ -3,7 +3,6 @@
 import io
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +10,11 @@ import pytest
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import start as starts
-from cbm_cli.execution.plan import Agenda, _Finished
+from cbm_cli.execution.plan import Agenda, Job, _counted
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
+from cbm_cli.results.store import states_in
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 
@@ -63,17 +63,27 @@ TRAININGS = {
 }
 
 
-def end_of(store, course, updates):
-    """The longest checkpoint of trial 0 of a course, in any experiment."""
-    job = SimpleNamespace(course=course, updates=updates, trial=SimpleNamespace(number=0))
-    return _Finished(store.folder.parent, Agenda([], {}, {}, {})).end(job)
+RUN, COURSE = "toy_00000000aa", "toy_00000000bb"
+
+
+@pytest.fixture(autouse=True)
+def long(monkeypatch):
+    """Trainings of any length keep their ends."""
+    monkeypatch.setattr("cbm_cli.results.store.LONG", 0.0)
+
+
+def since(root, epochs, settings=RBM, course=COURSE):
+    """Where a training of so many epochs starts that finds the states of a results folder."""
+    trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
+    job = Job(trial, "toy_00000000cc", DATA, (Store(root / "new"),), course=course)
+    return _counted(job, Agenda([], {}, {}, {}), states_in(root)).since()
 
 
 def run_into(folder, epochs, settings, since=None):
     """Train for so many epochs; return the store with the trial in it, under one name whatever the length."""
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
-    store = Store(folder / "test", keeps_checkpoints=True)
-    store.write("run", trial, run_trial(trial, DATA, since), course="course")
+    store = Store(folder / "test")
+    store.write(RUN, trial, run_trial(trial, DATA, since), course=COURSE)
     store.flush()
     return store
 
@@ -82,9 +92,9 @@ def run_into(folder, epochs, settings, since=None):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_path, name):
     settings = TRAININGS[name]
-    end = end_of(run_into(tmp_path / "short", SHORT, settings), "course", 10**9)
+    run_into(tmp_path / "short", SHORT, settings)
     stores = (
-        run_into(tmp_path / "1", LONG, settings, read_progress(end)),
+        run_into(tmp_path / "1", LONG, settings, since(tmp_path / "short", LONG, settings)),
         run_into(tmp_path / "2", LONG, settings),
     )
     continued, at_once = (contents_of(it.folder.parent) | files(it.folder.parent, ".npz") for it in stores)
@@ -92,18 +102,17 @@ def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_
     for path in at_once:
         assert continued[path] == at_once[path], path
     if name not in ("early stopping", "divergence"):
-        assert stores[1].curve("run", 0)["epoch"].iloc[-1] == LONG
+        assert stores[1].curve(RUN, 0)["epoch"].iloc[-1] == LONG
 
 
-def test_the_longest_end_that_is_not_too_long_is_taken_from_all_experiments(tmp_path):
+def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tmp_path):
     for experiment, epochs in (("test", 3), ("other", 4), ("more", 6)):
         run_into(tmp_path / "runs", epochs, RBM)
         (tmp_path / "runs/test").rename(tmp_path / f"runs/{experiment}-{epochs}")
-    store = Store(tmp_path / "runs/new")
-    found = [end_of(store, "course", 4 * epochs) for epochs in (2, 3, 5, 6)]
+    found = [since(tmp_path / "runs", epochs) for epochs in (2, 3, 5, 6)]
     assert found[0] is None
-    assert [path.name for path in found[1:]] == [f"trial-000-{end}.npz" for end in (12, 16, 24)]
-    assert not end_of(store, "other", 40)
+    assert [state.update for state in found[1:]] == [12, 16, 24]
+    assert since(tmp_path / "runs", 40, course="toy_00000000dd") is None
 
 
 # ---- From machines ----
@@ -113,7 +122,7 @@ def test_the_longest_end_that_is_not_too_long_is_taken_from_all_experiments(tmp_
 @pytest.mark.parametrize("letter", "0dh")
 def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, letter):
     store = run_into(tmp_path, SHORT, settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}})
-    name, content = store.machine("run", 0)
+    name, content = store.machine(RUN, 0)
     other = Settings(**settings | {"offsets": letter * (2 if settings is RBM else 3)})
     state = start_from_machine(other, DATA, 5, read_machine(name, content))
     if letter == "0":
@@ -122,7 +131,7 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
     else:
         np.testing.assert_array_equal(state.mu[:6], np.load(io.BytesIO(content))["offsets_0"])
     outcome = run_trial(Trial("test", other, 0, 5), DATA, Progress(state))
-    last = store.curve("run", 0).iloc[-1]
+    last = store.curve(RUN, 0).iloc[-1]
     measured = [name for name in outcome.columns if name.endswith(("log_likelihood", "cost"))]
     assert measured
     for name in measured:
@@ -132,13 +141,13 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
 def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has(tmp_path):
     store = run_into(tmp_path, SHORT, RBM | {"offsets": "mm^b"})
     settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
-    state = start_from_machine(settings, DATA, 5, read_machine(*store.machine("run", 0)))
+    state = start_from_machine(settings, DATA, 5, read_machine(*store.machine(RUN, 0)))
     np.testing.assert_allclose(state.mu, DATA.train.mean(0), rtol=1e-6)
 
 
 def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):
     store = run_into(tmp_path, SHORT, RBM)
-    machine = read_machine(*store.machine("run", 0))
+    machine = read_machine(*store.machine(RUN, 0))
     trial = Trial("test", Settings(**RBM), 0, 7)
 
     def started():
@@ -147,9 +156,10 @@ def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_change
     whole = run_trial(trial, DATA, started())
     paused = run_trial(trial, DATA, started(), should_pause=iter([False, False, False, True]).__next__)
     assert 0 < paused.update < 4 * SHORT
-    store.write_progress("second", 0, paused, "digest")
-    assert store.progress("second", 0, "another digest") is None
-    resumed = run_trial(trial, DATA, store.progress("second", 0, "digest"))
+    store.write_progress("second", 0, paused, "course", "digest")
+    state = store.state_path("course", "second", 0)
+    assert read_progress(state, "another digest") is None
+    resumed = run_trial(trial, DATA, read_progress(state, "digest"))
     assert resumed.curve.tobytes() == whole.curve.tobytes()
     assert all((resumed.machine[name] == array).all() for name, array in whole.machine.items())
 
@@ -206,7 +216,7 @@ def curves(experiment):
     store = Store(Path("out") / experiment)
     return {
         (cell["offsets"], number): store.curve(cell["run_id"], number)
-        for cell in store.manifest()["cells"]
+        for cell in store.manifest().cells
         for number in store.finished(cell["run_id"])
     }
 
@@ -239,7 +249,7 @@ def test_trials_start_from_the_best_machines_on_the_validation_part(grid):
 
 def test_an_experiment_starts_from_machine_files(grid):
     run("first")
-    cell = Store(Path("out/first")).manifest()["cells"][1]["run_id"]
+    cell = Store(Path("out/first")).manifest().cells[1]["run_id"]
     grid(("experiment: first", "path: 'start/trial-{trial:03d}.npz'"))
     Path("start").mkdir()
     for number in range(2):
@@ -268,6 +278,7 @@ LONGER = "first", "--set", "epochs=10"
 
 
 def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, monkeypatch):
+    monkeypatch.setattr("cbm_cli.results.store.LONG", 60)
     run("first", out="without")
     assert not [*Path("without").rglob("*.npz")]
     assert dry(*LONGER, "-o", "without") == [4, 0, 4]
@@ -344,7 +355,7 @@ def test_a_machine_that_does_not_fit_is_refused_before_anything_runs(grid, array
 def test_a_machine_that_diverged_fails_its_trial_alone(grid):
     run("first")
     store = Store(Path("out/first"))
-    cell = store.manifest()["cells"][0]["run_id"]
+    cell = store.manifest().cells[0]["run_id"]
     arrays = dict(np.load(io.BytesIO(store.machine(cell, 1)[1]))) | {"biases_0": np.full(6, np.nan)}
     put_machine(store, cell, 1, arrays)
     run(code=1)

@@ -1,7 +1,6 @@
 """The journal of an experiment: whatever happens to it, the trials that are whole are there; and its lock."""
 
 import errno
-import gzip
 import io
 import json
 import os
@@ -19,12 +18,18 @@ import pytest
 
 import cbm_cli
 from cbm_cli.errors import CbmError
-from cbm_cli.results import Store, journal, lock
-from cbm_cli.results.inventory import find_machine
-from cbm_cli.results.journal import Journal, sealed, unsealed
-from cbm_cli.results.lock import locked, writer_of
-from cbm_cli.results.writing import write_atomically
-from tests.builders import GRID, cbm, damage, finished_in, lines_of, numbers, problems_of, refusal, summary
+from cbm_cli.grid.settings import Trial
+from cbm_cli.results import Progress, Store, journal
+from cbm_cli.results.folder import find_machine
+from cbm_cli.results.journal import Journal, Record
+from cbm_cli.results.writing import locked, write_atomically
+from cbm_cli.trial.loop import run_trial
+
+# isort: off
+from tests.builders import (
+    GRID, cbm, change_manifest, coins, damage, finished_in, lines_of, numbers, problems_of, rbm_settings,
+    refusal, summary,
+)  # fmt: skip
 from tests.processes import until
 
 RUN = "toy_rbm-4_00_CD-1_0.1_0123456789"
@@ -43,7 +48,7 @@ def store(finished):
 
 
 def record(number, state="finished", run_id=RUN, **more):
-    return {"run_id": run_id, "trial": number, "state": state, "seconds": 0.5, "files": {}} | more
+    return Record(run_id, number, state, 0.5, **more)
 
 
 def written(path, *records):
@@ -57,25 +62,24 @@ def written(path, *records):
 
 def known(path):
     """What is finished in a journal, as another process reads it."""
-    runs = Journal(Path(path)).index().runs
+    runs = Journal(Path(path)).read().runs
     return {(run_id, n) for run_id, lines in runs.items() for n, line in lines.items() if line.finished}
 
 
 def test_the_newest_record_of_a_trial_counts(tmp_path):
-    found = written(tmp_path / "a", record(0, value=1), record(1, "failed"), record(0, value=2), record(2))
+    found = written(tmp_path / "a", record(0, seed=1), record(1, "failed"), record(0, seed=2), record(2))
     assert known(tmp_path / "a") == {(RUN, 0), (RUN, 2)}
-    assert [one["value"] for one in found.records([(RUN, 0)])] == [2]
+    assert [one.seed for one in found.records([(RUN, 0)])] == [2]
     written(tmp_path / "a", record(1), record(2, "failed"))  # appended by another process
     assert known(tmp_path / "a") == {(RUN, 0), (RUN, 1)}
-    assert {line.seconds for line in found.index().runs[RUN].values()} == {0.5}
-    with pytest.raises(KeyError):
-        next(found.records([(RUN, 7)]))
+    assert {line.seconds for line in found.read().runs[RUN].values()} == {0.5}
+    assert [*found.records([(RUN, 7)])] == []
     assert known(tmp_path / "missing") == set()
 
 
 def test_damage_costs_the_trial_that_it_hits_and_a_cut_the_last_ones(tmp_path):
     path, dice = tmp_path / "a", random.Random(5)
-    written(path, *(record(n, text="x" * dice.randrange(300)) for n in range(9)))
+    written(path, *(record(n, details="x" * dice.randrange(300)) for n in range(9)))
     whole = path.read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == 10]
     for turn in range(400):
@@ -87,37 +91,35 @@ def test_damage_costs_the_trial_that_it_hits_and_a_cut_the_last_ones(tmp_path):
             changed[place] ^= 1 << dice.randrange(8)
             left = {*range(9)} - {hit, *([hit + 1] if whole[place] == 10 else [])}  # the next line joins it
         path.write_bytes(changed)
-        journal._known.clear()
         assert known(path) == {(RUN, number) for number in left}
-        damaged = Journal(path).index().damaged
-        assert damaged.keys() <= {hit + 1, hit + 2}
-        assert bool(damaged) == (not cut or place not in (0, *ends))
+        damaged = Journal(path).read().damaged
+        assert all(f"line {hit + 1}" in told or f"line {hit + 2}" in told for told in damaged.values())
+        assert bool(damaged) == (not cut and place != len(whole) - 1)
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", ".x", "", "x" * 300, 'a"b', "a\nb"])
+@pytest.mark.parametrize("name", ["../x", "a/b", ".x", "", "x" * 300, "a\nb"])
 def test_a_record_whose_name_leads_elsewhere_is_none(tmp_path, name):
     written(tmp_path / "a", record(0, run_id=name), record(1))
     assert known(tmp_path / "a") == {(RUN, 1)}
 
 
-@pytest.mark.parametrize("call", ["fsync", "_write_all", "open"])
+@pytest.mark.parametrize("call", ["fsync", "open"])
 def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, monkeypatch, call):
     monkeypatch.setattr(journal, "FLUSH_EVERY", 0.1)
     failing, tries, said = [], [], []
-    owner = {"fsync": os, "_write_all": journal, "open": Path}[call]
+    owner = {"fsync": os, "open": Path}[call]
     real = getattr(owner, call)
 
     def broken(*arguments, **keywords):
         if failing and (call != "open" or "a" in arguments[1]):
             tries.append(call)
-            if call == "_write_all":
-                real(arguments[0], arguments[1][:50])  # a part is on disk
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(*arguments, **keywords)
 
     monkeypatch.setattr(owner, call, broken)
     path = tmp_path / "new" / "a"
-    found = Journal(path, say=said.append)
+    found = Journal(path)
+    found.say = said.append
 
     def there(*expected):
         return known(path) == {(RUN, n) for n in expected}
@@ -134,7 +136,7 @@ def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, mon
     failing.clear()
     until(lambda: there(0, 1, 2) and len(said) == 2, 5)
     assert said[1].startswith(f"{path}: ")
-    assert not Journal(path).index().damaged
+    assert not Journal(path).read().damaged
     found.append(record(3))
     until(lambda: there(0, 1, 2, 3), 5)
     assert len(said) == 2
@@ -143,65 +145,47 @@ def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, mon
 def test_readers_see_whole_records_while_others_are_written_and_put_in_order(tmp_path):
     """They neither wait nor fail, and never miss what was there before."""
     path, seen, done = tmp_path / "a", [], threading.Event()
-    writer = written(path, record(0, text="x" * 1000))
+    writer = written(path, record(0, details="x" * 1000))
 
     def read():
+        reader = Journal(path)
         while not done.is_set():
-            with Journal(path).reading() as (stream, index):
-                lines = {n: line for lines in index.runs.values() for n, line in lines.items()}
-                last = journal.record_of(stream, lines[max(lines)], path)["trial"]
-                seen.append((len(lines), last + 1))
+            last = max(reader.read().runs[RUN])
+            (found,) = reader.records([(RUN, last)])
+            seen.append((last, found.trial))
 
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(read)
         try:
             for number in range(1, 160):
-                writer.append(record(number, text="x" * 1000))
+                writer.append(record(number, details="x" * 1000))
                 writer.flush()
                 if number % 20 == 0:
-                    lines = writer.index().runs[RUN]
-                    turned = sorted(lines.items(), reverse=number % 40 == 0)
-                    writer.rewrite([line for _, line in turned], None)
+                    writer.rewrite((RUN, n) for n in sorted(range(number + 1), reverse=number % 40 == 0))
             time.sleep(0.05)
         finally:
             done.set()
     reader.result()
     assert seen == sorted(seen)
-    assert all(count == last for count, last in seen)
-    assert seen[-1] == (160, 160)
+    assert all(last == found for last, found in seen)
+    assert seen[-1] == (159, 159)
 
 
-def test_the_state_of_a_trial_stays_until_the_trial_is_on_disk(store, monkeypatch):
-    key = finished_in(store)[0]
-    other = Store(Path("out/other"))
-    place = other.state_path(*key)
-    place.parent.mkdir(parents=True)
-    place.touch()
+def test_the_state_of_a_trial_stays_until_the_trial_is_on_disk(tmp_path, monkeypatch):
+    store, trial = Store(tmp_path / "toy"), Trial("toy", rbm_settings(batch=5), 0, 1)
+    outcome = run_trial(trial, coins(4))
+    store.write_progress(RUN, 0, Progress(outcome.end.state), "course")
 
     def broken(handle):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as ill:
         ill.setattr(os, "fsync", broken)
-        other.adopt(store, *key)
-    assert place.exists()
-    other.adopt(store, *key)
-    assert not place.exists()
-    assert finished_in(Store(other.folder)) == [key]
-
-
-def test_a_packed_journal_is_read_and_not_written(store):
-    table = cbm("table", "out").stdout
-    packed, content = store.journal.packed, gzip.compress(store.journal.path.read_bytes())
-    store.journal.path.unlink()
-    packed.write_bytes(content)
-    assert Store(store.folder).contents(*finished_in(Store(store.folder))[0])
-    assert cbm("table", "out").stdout == table
-    refused = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2)
-    assert problems_of(refused) == [("out/bars", "", "conflict")]
-    packed.write_bytes(content[:-50])
-    os.utime(packed, ns=(1, 1))
-    assert problems_of(cbm("ls", "out", code=2)) == [(str(packed), "", "unreadable")]
+        store.write(RUN, trial, outcome, "course")
+    assert store.state_path("course", RUN, 0).exists()
+    store.write(RUN, trial, outcome, "course")
+    assert not store.state_path("course", RUN, 0).exists()
+    assert finished_in(Store(store.folder)) == [(RUN, 0)]
 
 
 def test_the_bytes_of_a_journal_depend_on_nothing_but_its_trials(finished):
@@ -223,9 +207,6 @@ def test_where_all_records_are_damaged_they_are_named_and_there_are_no_rows(stor
         damage("out/bars", key)
     error = refusal(store.machine, *key)
     assert problems_of(error) == [("out/bars/trials.jsonl", "", "missing")]
-    with pytest.warns(UserWarning, match=f"trial {key[1]} of {key[0]}: damaged"):
-        assert store.row(*key) is None
-    Path("out/bars/summary.csv").unlink()
     with pytest.warns(UserWarning, match="trials.jsonl: line"):
         assert store.summary().empty
     assert [kind for *_, kind in problems_of(cbm("table", "out", code=3))] == ["incomplete"]
@@ -266,27 +247,27 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
     assert not Path("y.npz").exists()
 
 
-@pytest.mark.parametrize("harm", ["value", "cut", "list", "no cells", "path", "above", "newer"])
+@pytest.mark.parametrize("harm", ["value", "cut", "list", "no cells", "path", "missing"])
 def test_a_manifest_that_cannot_be_read_is_named(store, harm):
-    path = Path("out/bars/manifest.json")
-    text = {"value": path.read_text().replace('"trials": 2', '"trials": 3'), "cut": "{", "list": "[1]"}
-    text["newer"] = sealed(store.manifest() | {"format": 99}).decode()
-    text["no cells"] = sealed({"format": 3}).decode()
-    for kind, name in (("path", "../../elsewhere"), ("above", "..")):  # a manifest that someone else made
-        manifest = unsealed(path.read_bytes())
-        manifest["cells"][0]["run_id"] = name
-        text[kind] = sealed(manifest).decode()
-    path.write_text(text[harm])
-    assert problems_of(cbm("table", "out", code=2)) == [(str(path), "", "unreadable")]
-    if harm == "newer":  # nothing of it is read, or deleted
-        machine = f"out/{next(iter(store.runs()))}:0"
-        for words in (f"evaluate {machine}", f"export {machine} -o x.npz", "run grid.yaml -o out -j 0"):
-            assert problems_of(cbm(*words.split(), code=2)) == [(str(path), "", "unreadable")]
-    else:
-        run_id = next(iter(store.runs()))
-        assert find_machine(Path(f"out/{run_id}:0"))[1] == store.machine(run_id, 0)[1]  # which is not damaged
-        assert [8] in numbers(run("out"))
-        assert store.manifest()["trials"] == 2  # written again
+    path, machine = Path("out/bars/manifest.json"), store.machine(*finished_in(store)[0])[1]
+    if harm in ("value", "cut", "list"):
+        whole = path.read_text()
+        path.write_text(
+            {"value": whole.replace('"trials": 2', '"trials": 3'), "cut": "{", "list": "[1]"}[harm]
+        )
+    elif harm == "missing":
+        path.unlink()
+    elif harm == "no cells":
+        change_manifest("out/bars", lambda manifest: manifest.pop("cells"))
+    else:  # someone else's, whose name leads elsewhere
+        change_manifest("out/bars", lambda manifest: manifest["courses"].update({"../elsewhere": ""}))
+    problems = [(str(path), "", "missing" if harm == "missing" else "unreadable")]
+    for command in ("table out", "ls out", "best out"):
+        refused = cbm(*command.split(), code=2)
+        assert (problems_of(refused), "keeps finished trials" in refused.stderr) == (problems, True)
+    assert find_machine(Path(f"out/{finished_in(store)[0][0]}:0"))[1] == machine  # which is not damaged
+    assert [8] in numbers(run("out"))
+    assert store.manifest().trials == 2  # written again
 
 
 @pytest.mark.parametrize("command", ["ls out", "table out", "best out bars", "run grid.yaml -o out -j 0"])
@@ -336,7 +317,7 @@ def test_a_second_writer_is_refused_and_told_who_the_first_is(store):
 
 
 def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
-    code = "import sys, time; from pathlib import Path; from cbm_cli.results.lock import locked\n"
+    code = "import sys, time; from pathlib import Path; from cbm_cli.results.writing import locked\n"
     code += "with locked(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
     holder.stdout.readline()
@@ -345,69 +326,22 @@ def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
     holder.kill()
     holder.communicate()
     with locked(tmp_path):
-        assert [path.name for path in tmp_path.iterdir()] == [".cbm-lock"]
+        assert (tmp_path / ".cbm-writer").read_text().startswith(f"process {os.getpid()} on ")
 
 
-@pytest.fixture(params=["ENOSYS", "ENOLCK", "EOPNOTSUPP", "ENOTSUP", "EINVAL", "no fcntl"])
-def without_locks(request, monkeypatch):
-    """A disk, or a system, without the usual locks."""
-
+@pytest.mark.parametrize("number", ["ENOSYS", "ENOLCK", "EOPNOTSUPP"])
+def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, monkeypatch, number):
     def refuse(*_):
-        raise OSError(getattr(errno, request.param), "no locks here")
+        raise OSError(getattr(errno, number), "no locks here")
 
-    if request.param == "no fcntl":
-        monkeypatch.setattr(lock, "fcntl", None)
-    else:
-        monkeypatch.setattr(lock.fcntl, "flock", refuse)
-
-
-ME = f"process {os.getpid()} on {socket.gethostname()}"
-
-
-def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, without_locks):
-    with locked(tmp_path / "out", "cbm run again"):
-        writer = writer_of(tmp_path / "out")
-        assert (writer.name, writer.alive, writer.command) == (ME, True, "cbm run again")
-        with pytest.raises(CbmError, match=rf"{ME}.*\.cbm-lock-held"):
-            locked(tmp_path / "out").__enter__()
-    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr("fcntl.flock", refuse)
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    with locked(tmp_path / "out"), pytest.raises(CbmError, match=f"{me} is writing"):
+        locked(tmp_path / "out").__enter__()
+    assert not (tmp_path / "out").exists()  # as nothing was written
     with locked(tmp_path / "out"):
         (tmp_path / "out" / "kept").touch()
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kept"]
-
-
-@pytest.mark.parametrize("without_locks", ["ENOLCK"], indirect=True)
-@pytest.mark.parametrize(("host", "free"), [(socket.gethostname(), True), ("another-computer", False)])
-def test_without_locks_of_the_disk_a_killed_writer_is_followed(
-    tmp_path, without_locks, monkeypatch, host, free
-):
-    gone = subprocess.Popen([sys.executable, "-c", "pass"])
-    gone.wait()
-    holder, text = tmp_path / ".cbm-lock-held", f"process {gone.pid} on {host}"
-    holder.write_text(text)
-    (tmp_path / ".cbm-lock").write_text(f"{text}\ncbm run")
-    assert writer_of(tmp_path).alive is (not free)
-    if free:
-        with locked(tmp_path):
-            assert holder.read_text() == ME
-        assert not holder.exists()
-        holder.write_text(text)  # and another one is quicker
-        quicker, part_beside = "process 1 on another-computer", lock.part_beside
-        monkeypatch.setattr(lock, "part_beside", lambda it: it.write_text(quicker) and part_beside(it))
-        with pytest.raises(CbmError, match=quicker):
-            locked(tmp_path).__enter__()
-        assert holder.read_text() == quicker
-    else:
-        with pytest.raises(CbmError, match=text):
-            locked(tmp_path).__enter__()
-
-
-def test_who_asks_for_the_writer_keeps_no_writer_out(tmp_path, monkeypatch):
-    """Who asks has the lock for an instant."""
-    free, try_lock = iter([False, False]), lock._try_lock
-    monkeypatch.setattr(lock, "_try_lock", lambda stream: next(free, True) and try_lock(stream))
-    with locked(tmp_path):
-        assert writer_of(tmp_path).alive
+    assert (tmp_path / "out" / "kept").exists()
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])

@@ -18,7 +18,7 @@ from cbm_cli.results.selection import read_cells
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS
-from tests.builders import cbm, problems_of
+from tests.builders import cbm, made_manifest, problems_of
 
 TABLE = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
 UP = [-5.0, -5.1, -5.2, -5.3, -5.4, -5.5]
@@ -46,8 +46,8 @@ def build(runs, trials=6, frame=None, scale="total", table_metric="train_log_lik
     """A table of cells with their maxima, in order; scale and table_metric go to the manifest."""
     rows = [row for cell, maxima in runs for row in finished(cell, maxima, diverged=700)]
     table = TABLE | {"scale": scale, "metric": table_metric}
-    made = {"experiment": "small", "description": "A small table: 50 % of a_b^2.", "trials": trials}
-    manifest = made | {"table": table, "cells": [cell for cell, _ in runs]}
+    made = {"experiment": "small", "description": "A small table: 50 % of a_b^2."}
+    manifest = made_manifest([cell for cell, _ in runs], trials, **made, **table)
     return table_of(pd.DataFrame(rows) if frame is None else frame, manifest, **choices)
 
 

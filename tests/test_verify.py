@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution import verify as verifying
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.computer import combined, computer
-from cbm_cli.results import Outcome, Results, Store
+from cbm_cli.results import Outcome, Results, Store, read_progress
 from cbm_cli.results.store import stores_in
 from cbm_cli.trial.loop import run_trial
 from tests.builders import cbm, damage, finished_in, grid_text, lines_of, numbers, problems_of, run_grid
@@ -216,7 +217,7 @@ def test_the_first_difference_is_named(tmp_path, told, other):
     )
     store.write("run", trial, outcome())
     store.flush()
-    assert verifying._first_difference(store.contents("run", 0), outcome(**other)) == told
+    assert verifying._first_difference(store, store.record("run", 0), outcome(**other)) == told
 
 
 def test_a_real_other_blas_is_named_where_trials_differ(bars):
@@ -239,7 +240,7 @@ def test_a_real_other_blas_is_named_where_trials_differ(bars):
 def made_by():
     """What is known of the computer of a trial."""
     (store,) = stores_in(Path("out"))
-    return store.made(*finished_in(store)[0])
+    return store.record(*finished_in(store)[0]).made
 
 
 def test_results_name_the_computer(finished):
@@ -261,8 +262,8 @@ def test_a_trial_that_moves_between_computers_names_both(tmp_path, monkeypatch):
     paused = run_trial(trial, data, should_pause=lambda: True)
     monkeypatch.undo()
     store = Store(tmp_path / "test")
-    store.write_progress("run", 0, paused)
-    outcome = run_trial(trial, data, store.progress("run", 0))
+    store.write_progress("run", 0, paused, "course")
+    outcome = run_trial(trial, data, read_progress(store.state_path("course", "run", 0)))
     assert isinstance(outcome, Outcome)
     assert outcome.computer["cpu"] == f"Another + {computer()['cpu']}"
     assert outcome.computer["kernels"] == computer()["kernels"]
@@ -282,7 +283,7 @@ def test_experiments_that_start_from_each_other_are_refused(everything, monkeypa
     def twisted(self):
         manifest, start = whole(self), {"start_from": {"experiment": "from-bars"}}
         if self.experiment == "bars":
-            manifest["settings"] = [one | start for one in manifest["settings"]]
+            manifest = msgspec.structs.replace(manifest, settings=[one | start for one in manifest.settings])
         return manifest
 
     monkeypatch.setattr(Store, "manifest", twisted)

@@ -35,13 +35,13 @@ def ls(target: Target, as_json: bool) -> None:
     EXPERIMENT include those that the grid last run no longer asks for, such as shorter ones. Of GRID.yaml,
     its experiments are listed, and what data they miss.
 
-    RUN is a run-id or any part of one that no other run has, also with the number of a trial behind a colon,
+    RUN is a run-id, or the beginning of one or of its hash, also with the number of a trial behind a colon,
     as `cbm best` prints it. Its settings and the values of its trials are shown.
     """
     if any(name.endswith(GRIDS) for name in target.names):
         _list_grid(target.names, as_json)
         return
-    from cbm_cli.results.inventory import list_experiments, list_runs
+    from cbm_cli.results.folder import list_experiments, list_runs
 
     folder = target.results()
     known = folder.experiments()
@@ -123,6 +123,7 @@ def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
     when = f"{datetime.fromisoformat(one['when']).astimezone():%Y-%m-%d %H:%M}" if one["when"] else ""
     if not one.get("in_grid", True):
         return f"{one['finished']:,}", ", ".join(["not in the grid", *words]), when
+    words += [f"{one['beyond']:,} more than asked"] if one.get("beyond") else []
     done = f"{one['finished']:,} of {one['planned']:,}"
     complete = one["finished"] >= one["planned"]
     return done, ", ".join(["complete" if complete else "incomplete", *words]), when
@@ -130,7 +131,7 @@ def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
 
 def _show_run(results: Results, name: str, as_json: bool) -> None:
     """Show the settings of a run, those that vary first, and its trials."""
-    from cbm_cli.results.inventory import describe_run, find_run
+    from cbm_cli.results.folder import describe_run, find_run
 
     run_id, _, number = name.removesuffix(":best").partition(":")
     runs = [describe_run(store, run_id) for store, run_id in find_run(results, run_id)]
@@ -204,7 +205,7 @@ def best(target: Target, metric: str | None, select: Wanted, as_json: bool) -> N
     nothing: IncompleteError | None = None  # told at the end, so that the others are shown
     for store, manifest in zip(stores, manifests, strict=True):
         try:
-            found = best_machines(store, manifest, metric) if manifest["cells"] else []
+            found = best_machines(store, manifest, metric) if manifest.cells else []
         except IncompleteError as error:
             nothing = nothing or error
             continue

@@ -62,7 +62,7 @@ class Target(NamedTuple):
 
     def models(self) -> list[Path]:
         """Return the machines if a machine is named: files, and RUN:TRIAL in the folder."""
-        from cbm_cli.results.inventory import is_machine
+        from cbm_cli.results.folder import is_machine
 
         files = [name.endswith(".npz") or ("." in name and Path(name).is_file()) for name in self.names]
         if not any(files) and not any(map(is_machine, self.names)):

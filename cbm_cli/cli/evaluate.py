@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cbm_cli.execution.evaluate import Evaluated
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Store
+    from cbm_cli.results.journal import Manifest
     from cbm_cli.results.selection import Wanted
 
 # Options of a part of the methods, or of RESULTS alone
@@ -89,7 +90,7 @@ def evaluate(
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.machines.likelihood import Method
-    from cbm_cli.results.lock import locked
+    from cbm_cli.results.writing import locked
 
     models = target.models()
     _refuse_without_effect(method or "exact", bool(models))
@@ -163,14 +164,14 @@ def _evaluate_results(
 
     whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)
     for store, manifest in zip(stores, manifests, strict=True):
-        experiment, damaged = store.experiment, store.damaged(torn=False)
-        if wanted and not manifest["cells"]:
+        experiment, damaged = store.experiment, store.damaged()
+        if wanted and not manifest.cells:
             continue
         for problem in damaged.values():
             note(f"{problem}; cbm run repeats what is lost")
         with closing(evaluate_trials(store, how, manifest, **effort, say=note)) as trials:
             found = _all_of(trials, store, manifest, as_json, effort["again"])
-        places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
+        places = {cell["run_id"]: place for place, cell in enumerate(store.manifest().cells)}
         found.sort(key=lambda one: (places[one.cell["run_id"]], one.number))
         evaluated = sum(bool(one.columns) for one in found)
         if evaluated and not as_json:
@@ -188,7 +189,7 @@ def _evaluate_results(
 
 
 def _all_of(
-    trials: Iterable[Evaluated], store: Store, manifest: Mapping[str, Any], as_json: bool, again: bool
+    trials: Iterable[Evaluated], store: Store, manifest: Manifest, as_json: bool, again: bool
 ) -> list[Evaluated]:
     """Return what evaluations find, and print it as JSON as it comes: of several workers in any order."""
     found: list[Evaluated] = []
@@ -234,13 +235,13 @@ def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
 
 
 @contextmanager
-def _counter(store: Store, manifest: Mapping[str, Any]) -> Iterator[Callable[[bool], None]]:
+def _counter(store: Store, manifest: Manifest) -> Iterator[Callable[[bool], None]]:
     """Count the evaluated trials: a bar on a terminal, a line every few seconds elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     title = TextColumn("{task.description}", markup=False)
     columns = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    total = sum(len(store.finished(name)) for name in {c["run_id"] for c in manifest["cells"]})
+    total = sum(len(store.finished(name)) for name in {c["run_id"] for c in manifest.cells})
     done, made, ended, began = 0, 0, threading.Event(), time.monotonic()
 
     def tell() -> None:
@@ -267,7 +268,7 @@ def _counter(store: Store, manifest: Mapping[str, Any]) -> Iterator[Callable[[bo
 
 def _print_evaluated(store: Store, found: Sequence[Evaluated]) -> None:
     """Print a line per cell: the settings that vary, the number of trials, the mean of each column."""
-    from cbm_cli.results.inventory import axes_of
+    from cbm_cli.results.folder import axes_of
 
     say(f"{store.experiment}: means over trials, in nats per row")
     axes = axes_of(store.manifest())

@@ -24,11 +24,11 @@ from cbm_cli.errors import CbmError
 def export(target: Target, output: Path) -> None:
     """Write the machine of a trial as a file.
 
-    RUN is any part of a run-id that no other run in RESULTS has, and TRIAL a number; with :best behind it,
-    the machine is the one at the best validation value instead of the final one. `cbm best` prints such a
-    name. The arrays of the file are described in docs/machines.md.
+    RUN is a run-id, the beginning of one or of its hash, or an experiment with one run, and TRIAL a number;
+    with :best behind it, the machine is the one at the best validation value instead of the final one.
+    `cbm best` prints such a name. The arrays of the file are described in docs/machines.md.
     """
-    from cbm_cli.results.inventory import find_machine
+    from cbm_cli.results.folder import find_machine
     from cbm_cli.results.writing import write_atomically
 
     models = target.models()

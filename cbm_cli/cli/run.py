@@ -62,7 +62,7 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
         raise CbmError("--trials and --set trials: give one of them", "conflict")
     read = read_grid(grid, changes, trials, experiments)
     from cbm_cli.execution.plan import make_agenda
-    from cbm_cli.results.lock import locked
+    from cbm_cli.results.writing import locked
 
     selected, missing = read.select(experiments), dict[str, list[str]]()
     if options["no_code"]:
@@ -73,8 +73,8 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
         selected, missing = _leave_out(selected, grid.parent)
     jobs = options["jobs"]
     workers, scheduler = cores() if jobs is None else jobs, _scheduler(options)
-    with nullcontext() if dry_run else locked(output, command(*sys.argv[1:])):
-        agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
+    with nullcontext() if dry_run else locked(output):
+        agenda = make_agenda(selected, output, folder=grid.parent)
         _say_what_is_read(agenda)
         if dry_run:
             _describe(agenda, workers)
@@ -132,16 +132,14 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
 def _say_what_is_read(agenda: Agenda) -> None:
     """Say what the data are, which trials are damaged, and where half of an odd width is rounded."""
     from cbm_cli.datasets.loading import describe
-    from cbm_cli.results.inventory import not_reused
+    from cbm_cli.results.folder import not_reused
 
     for spec, data in agenda.datasets.items():
         note(describe(spec, data))
     for problem in agenda.damaged:
         note(problem)
     for one in agenda.experiments:
-        store, ids = agenda.stores[one.name], agenda.run_ids[one.name]
-        told = not_reused(store, one, ids, agenda.data(one), not agenda.continued)
-        if told:
+        if told := not_reused(agenda.stores[one.name], agenda.run_ids[one.name]):
             note(told)
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
@@ -161,7 +159,7 @@ def _describe(agenda: Agenda, workers: int) -> None:
 
     ways = {
         "resume where they were stopped": agenda.resumed,
-        "continue a shorter training": agenda.continued,
+        "continue a training of another length": agenda.continued,
         "start from machines of files or of another experiment": agenda.started,
     }
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
@@ -229,7 +227,7 @@ def _print_tables(agenda: Agenda) -> None:
 
 
 def _say_what_next(agenda: Agenda, output: Path) -> None:
-    from cbm_cli.results.inventory import other_runs
+    from cbm_cli.results.folder import other_runs
 
     for name, store in agenda.stores.items():
         if other_runs(store, agenda.run_ids[name]):

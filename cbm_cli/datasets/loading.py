@@ -36,19 +36,19 @@ def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **op
     return dataset
 
 
-def load_again(data: DataSpec, manifest: Mapping[str, Any]) -> Dataset:
+def load_again(data: DataSpec, folder: str, digests: Mapping[str, Sequence[str]]) -> Dataset:
     """Return the data set that trials have used; DataError without its files, or if its rows are others.
 
-    ``manifest`` is that of the trials, with the folder of the grid and the digests of the rows.
+    ``folder`` is that of the trials' grid; ``digests`` are those of the rows, by title of the data.
     """
     there = "; name the folder that holds it by --data"
     try:
-        found = load(data, folder=manifest.get("grid_folder", ""))
+        found = load(data, folder=folder)
     except DataError as error:
         raise DataError(f"{error}{there * bool(data.path)}", error.field) from None
-    if found.digest not in manifest.get("digests", {}).get(data.title, [found.digest]):
+    if found.digest not in digests.get(data.title, [found.digest]):
         told = f"{data.title}: has other rows than those of its trials{there}"
-        raise DataError(f"{manifest['experiment']}: {told}", "path")
+        raise DataError(told, "path")
     return found
 
 

@@ -1,6 +1,6 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread, using_cores
 from cbm_cli.results import Store
+from cbm_cli.results.journal import Manifest
 
 _QUANTITIES = ("log_likelihood", "lower_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
@@ -38,7 +39,7 @@ class Evaluated(NamedTuple):
 def evaluate_trials(
     store: Store,
     method: Method,
-    manifest: Mapping[str, Any] | None = None,
+    manifest: Manifest | None = None,
     *,
     workers: int = 0,
     again: bool = False,
@@ -78,11 +79,11 @@ def evaluate_trials(
 
 
 def _planned(
-    store: Store, method: Method, manifest: Mapping[str, Any], again: bool
+    store: Store, method: Method, manifest: Manifest, again: bool
 ) -> Generator[Evaluated | Task, None, None]:
     """What is known of trials, and what has to be done for the others."""
     loaded = dict[Data, Dataset]()
-    for cell in manifest["cells"]:
+    for cell in manifest.cells:
         numbers = sorted(store.finished(cell["run_id"]))
         rows = {row["trial"]: row for row in store.rows((cell["run_id"], number) for number in numbers)}
         fields = {name: cell[f"data_{name}"] for name in Data.model_fields if f"data_{name}" in cell}
@@ -99,7 +100,7 @@ def _planned(
                 yield Evaluated(cell, number, {name: row[name] for name in own}, before=True)
             else:
                 if spec not in loaded:
-                    loaded[spec] = load_again(spec, manifest)
+                    loaded[spec] = load_again(spec, manifest.grid_folder, manifest.digests)
                 machine = partial(store.machine, cell["run_id"], number)
                 yield Task((cell, number), method, loaded[spec], machine)
 

@@ -1,7 +1,7 @@
 """From experiments to the trials that still have to be run."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,8 @@ from cbm_cli.errors import CbmError, Kind
 from cbm_cli.execution.start import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
-from cbm_cli.results.store import checkpoints_in, stores_in
+from cbm_cli.results.journal import Head
+from cbm_cli.results.store import states_in
 from cbm_cli.trial.checks import check, check_metric
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
@@ -34,7 +35,7 @@ class Job:
     sources: dict[str, str] = field(default_factory=dict)  # texts of a user's own recorders, by name
     course: str = ""  # the run-id without the length of training, which shorter and longer trainings share
     start: Start | None = None  # the machine that it starts from, if any
-    end: Path | None = None  # of a shorter trial, to continue from
+    states: tuple[Path, ...] = ()  # of this training or a shorter or longer one, to continue from
 
     @property
     def key(self) -> Key:
@@ -42,23 +43,21 @@ class Job:
         return self.run_id, self.trial.number
 
     def since(self) -> Progress | None:
-        """Return where the trial starts: its progress or a shorter trial's, a machine, pre-trained layers."""
-        for path in self.left.values():
-            found = read_progress(path, self.digest)
-            if found is not None:
-                return found
+        """Return where the trial starts: at a state, or from a machine or pre-trained layers."""
+        own = [store.state_path(self.course, *self.key) for store in self.stores[:1]]
+        states = [found for path in {*own, *self.states} if (found := self.state(path))]
+        if states:
+            return max(states, key=lambda one: (one.stage, one.update))
         if self.start:
             return self.start.progress(self.trial, self.data)
         layers = self.layers
         return Progress(None, stage=self.stages, pretrained=layers) if layers else None
 
-    @property
-    def left(self) -> dict[str, Path]:
-        """Files of earlier runs to continue from: the trial's own state, the end of a shorter one."""
-        if not self.stores:
-            return {}
-        own = self.stores[0].state_path(*self.key)
-        return {"resumed": own} | ({"continued": self.end} if self.end else {})
+    def state(self, path: Path) -> Progress | None:
+        """Read a state; None for one that is beyond the length of this training, or started elsewhere."""
+        found = read_progress(path, self.digest)
+        is_layer = found is not None and self.pretraining and found.stage < self.stages
+        return found if found is not None and (is_layer or found.update <= self.updates) else None
 
     @property
     def layers(self) -> dict | None:
@@ -102,12 +101,12 @@ class Agenda:
 
     experiments: list[Experiment]
     stores: dict[str, Store]  # by experiment
-    run_ids: dict[str, list[str]]  # of the cells, by experiment
+    run_ids: dict[str, dict[str, str]]  # of the cells, with their courses, by experiment
     datasets: Mapping[Data, Dataset]
     jobs: list[Job] = field(default_factory=list)  # each different trial once, trial 0 of every cell first
-    done: int = 0  # different trials that are finished already, here or in another experiment
+    done: int = 0  # different trials that are finished already
     resumed: int = 0  # jobs that resume an interrupted trial
-    continued: int = 0  # jobs that continue a shorter training
+    continued: int = 0  # jobs that continue a training of another length
     started: int = 0  # jobs that start from machine files or another experiment
     damaged: list[str] = field(default_factory=list)  # finished trials with damaged files, which run again
     folder: Path = Path()  # paths of a user's own data are relative to it
@@ -159,17 +158,13 @@ def only_available(
     return left, missing
 
 
-def make_agenda(
-    experiments: Sequence[Experiment], root: Path, adopt: bool = True, folder: Path = Path()
-) -> Agenda:
+def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Agenda:
     """Load the data sets, check every cell against them, and find what is finished.
 
     Parameters
     ----------
     root : Path
         The results folder.
-    adopt : bool
-        Copy trials that another experiment in ``root`` has finished with exactly the same settings.
     folder : Path
         The folder of the grid, to which paths are relative.
 
@@ -185,9 +180,9 @@ def make_agenda(
     stores = {one.name: Store(root / one.name) for one in experiments}
     for store in stores.values():
         store.begin()
-    run_ids = {one.name: [names.of(one, cell).run_id for cell in one.cells] for one in experiments}
+    run_ids = {one.name: dict(names.of(one, cell)[:2] for cell in one.cells) for one in experiments}
     agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
-    _find_jobs(agenda, names, adopt)
+    _find_jobs(agenda, names)
     return agenda
 
 
@@ -253,37 +248,31 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
     return datasets
 
 
-def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
+def _find_jobs(agenda: Agenda, names: Names) -> None:
     for store in agenda.stores.values():
         agenda.damaged += [f"{problem}; what is lost is made again" for problem in store.damaged().values()]
-    finished, keys = _Finished(names.root, agenda), set()
-    wanted: dict[Key, Job] = {}
+    keys, wanted = set[Key](), dict[Key, Job]()
     sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others
     for experiment in agenda.experiments:
         store = agenda.stores[experiment.name]
-        named = [names.of(experiment, cell) for cell in experiment.cells]
+        lines, named = store.lines(), [names.of(experiment, cell) for cell in experiment.cells]
         for index, trial in enumerate(experiment):
             job = job_of(trial, named[index % len(named)], store)
             keys.add(job.key)
-            if finished.whole(store, job):
-                continue
-            if other := finished.elsewhere(store, job):
-                if adopt:
-                    store.adopt(other, *job.key)
-                continue
-            known = wanted.get(job.key)
-            if known is None:
-                wanted[job.key] = replace(job, end=end) if (end := finished.end(job)) else job
-            elif store not in known.stores:
+            line = lines.get(job.run_id, {}).get(trial.number)
+            if line and line.finished:
+                if not (problem := _problem(store, line, job)):
+                    continue
+                agenda.damaged.append(f"{problem}; this trial is run again")
+            known = wanted.setdefault(job.key, job)
+            if store not in known.stores:
                 wanted[job.key] = replace(known, stores=(*known.stores, store))
             start = named[index % len(named)].start
             if isinstance(start, TrialStarts):
                 sources.setdefault((start.fact, trial.number), (experiment, start))
-    _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
-    jobs = _in_order([*wanted.values()])
-    stores = {store for job in jobs for store in job.stores}
-    states = {path for store in stores for paths in store.folders("unfinished").values() for path in paths}
-    agenda.jobs = [_counted(job, agenda, states) for job in jobs]
+    _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted})
+    states = states_in(names.root)
+    agenda.jobs = [_counted(job, agenda, states) for job in _in_order([*wanted.values()])]
     agenda.done = len(keys) - len(wanted)
 
 
@@ -294,11 +283,11 @@ def job_of(trial: Trial, named: Named, store: Store) -> Job:
     return Job(trial, named.run_id, named.data, (store,), *facts)
 
 
-def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
+def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]]) -> None:
     """Raise CbmError for trials that others start from, unless they are finished."""
     told: dict[tuple[str, str], str] = {}  # of the first unfinished trial of each pair of experiments
     for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
-        if not finished.has(start.store, run_id, number):
+        if number not in start.store.finished(run_id):
             error = CbmError(start.unfinished(number), field="start_from")
             told.setdefault((user.name, start.source.name), user.located(start.cell, error))
     _raise_all(dict.fromkeys(told.values(), ("incomplete",)))
@@ -315,65 +304,34 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=turn)
 
 
-def _counted(job: Job, agenda: Agenda, states: Collection[Path]) -> Job:
-    """Count a job by what it continues from; without the files that cannot be read, which are removed.
+def _counted(job: Job, agenda: Agenda, states: Mapping[Key, Sequence[Path]]) -> Job:
+    """Count a job by what it continues from; states that cannot be read are removed.
 
-    ``states`` are the files of all unfinished trials.
+    ``states`` are those of all trials, by course and number.
     """
-    for kind, path in job.left.items() if states or job.end else ():
-        if path not in states and path != job.end:
-            continue
+    found: dict[Path, Progress] = {}
+    for path in states.get((job.course, job.trial.number), ()):
         try:
-            if read_progress(path, job.digest) is not None:
-                setattr(agenda, kind, getattr(agenda, kind) + 1)
-                return job
+            if state := job.state(path):
+                found[path] = state
         except CbmError as error:
             agenda.damaged.append(str(error))
-            job = replace(job, end=None) if path == job.end else job
             path.unlink(missing_ok=True)
+    if found:
+        path = max(found, key=lambda one: (found[one].stage, found[one].update))
+        is_own = path == job.stores[0].state_path(job.course, *job.key)
+        agenda.resumed += is_own
+        agenda.continued += not is_own
+        return replace(job, states=(*found,))
     agenda.started += job.start is not None
     agenda.resumed += job.layers is not None
     return job
 
 
-class _Finished:
-    """The finished trials of every experiment of a results folder, as they are when planning begins."""
-
-    def __init__(self, root: Path, agenda: Agenda) -> None:
-        self.damaged = agenda.damaged
-        self._stores = {store.experiment: store for store in stores_in(root)} | agenda.stores
-        self._lines = {name: store.lines() for name, store in self._stores.items()}
-        self._ends = checkpoints_in(root)
-
-    def end(self, job: Job) -> Path | None:
-        """Where a shorter training of a trial ended, in any experiment."""
-        known = self._ends.get(job.course, ())
-        mine = [(at, path) for number, at, path in known if number == job.trial.number and at <= job.updates]
-        return max(mine)[1] if mine else None
-
-    def whole(self, store: Store, job: Job) -> bool:
-        """Whether a trial is finished and undamaged; damage is noted."""
-        if not self.has(store, *job.key):
-            return False
-        if problem := self._problem(store, job):
-            self.damaged.append(f"{problem}; this trial is run again")
-        return not problem
-
-    def elsewhere(self, store: Store, job: Job) -> Store | None:
-        """Return another experiment that has finished a trial."""
-        for other in self._stores.values():
-            if other != store and self.has(other, *job.key) and not self._problem(other, job):
-                return other
-        return None
-
-    def has(self, store: Store, run_id: str, number: int) -> bool:
-        """Whether an experiment has finished a trial."""
-        line = self._lines.get(store.experiment, {}).get(run_id, {}).get(number)
-        return line is not None and line.finished
-
-    def _problem(self, store: Store, job: Job) -> str:
-        problem = store.problem(*job.key, self._lines[store.experiment][job.run_id][job.trial.number])
-        if not problem and job.start and job.digest and store.started_from(*job.key) != job.digest:
-            told = f"{store.journal.path}: trial {job.trial.number} of {job.run_id}"
-            return f"{told}: started from another machine than {job.start.file} holds now"
-        return problem
+def _problem(store: Store, line: Head, job: Job) -> str:
+    """Say what is wrong with a finished trial, or nothing."""
+    problem = store.problem(line)
+    if not problem and job.start and job.digest and store.record(*job.key).start != job.digest:
+        told = f"{store.journal.path}: trial {job.trial.number} of {job.run_id}"
+        return f"{told}: started from another machine than {job.start.file} holds now"
+    return problem

@@ -88,7 +88,7 @@ def _keep(job: Job, result: Any, ending: Ending, observer: Observer, is_last: bo
         is_due = is_last or result.seconds > ending.saved.get(job.key, 0.0) + SAVE_EVERY
         if is_due and (result.update or result.stage):
             ending.saved[job.key] = result.seconds
-            job.stores[0].write_progress(*job.key, result, job.digest)
+            job.stores[0].write_progress(*job.key, result, job.course, job.digest)
         observer.progress(job, result)
     elif isinstance(result, Failure):
         ending.failed.append((job, result))

@@ -2,8 +2,9 @@
 
 import io
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
@@ -19,11 +20,11 @@ from cbm_cli.execution.plan import Agenda, Job, job_of
 from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.start import Names
 from cbm_cli.execution.work import Failure, train
-from cbm_cli.grid.settings import Data, Experiment, Settings, TableSpec, Trial
+from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome, Progress, Results, Store
-from cbm_cli.results.contents import csv_of
-from cbm_cli.results.manifest import version_of
+from cbm_cli.results.journal import Record
+from cbm_cli.results.store import table_of
 
 _NONE = np.empty(0)
 SAME, DIFFERENT, DAMAGED, CANNOT = "same bytes", "different", "damaged", "cannot be run again"
@@ -74,8 +75,9 @@ def verify_trials(
         if isinstance(result, Failure):
             tell(Verdict(store.experiment, run_id, number, CANNOT, f"its rerun failed: {result.message}"))
         elif not isinstance(result, Progress):
-            where = _first_difference(store.contents(run_id, number), result)
-            made = _made(store.made(run_id, number), result) if where else ""
+            kept = store.record(run_id, number)
+            where = _first_difference(store, kept, result)
+            made = _made(kept.made, result) if where else ""
             verdict = DIFFERENT if where else SAME
             tell(Verdict(store.experiment, run_id, number, verdict, where, made))
 
@@ -101,9 +103,9 @@ def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
     for (run_id, number), problem in store.damaged().items():
         tell(Verdict(store.experiment, run_id or store.journal.path.name, number, DAMAGED, problem))
     found, lines = [], store.lines()
-    for run_id in dict.fromkeys(cell["run_id"] for cell in store.manifest()["cells"]):
+    for run_id in dict.fromkeys(cell["run_id"] for cell in store.manifest().cells):
         for number in sorted(store.finished(run_id)):
-            if problem := store.problem(run_id, number, lines[run_id][number]):
+            if problem := store.problem(lines[run_id][number]):
                 tell(Verdict(store.experiment, run_id, number, DAMAGED, problem))
             else:
                 found.append((store.experiment, run_id, number))
@@ -120,10 +122,10 @@ class _Rebuilt:
         self.store, self.code = results.store(name), code
         manifest = self.store.manifest()
         self.experiment = _experiment(results, name)
-        run_ids = [cell["run_id"] for cell in manifest["cells"]]
+        run_ids = [cell["run_id"] for cell in manifest.cells]
         self.cells = dict(zip(run_ids, self.experiment.cells, strict=True))
         self.datasets: dict[Data, Dataset] = {}
-        self.names = Names(self.datasets, results.folder, Path(manifest["grid_folder"]))
+        self.names = Names(self.datasets, results.folder, Path(manifest.grid_folder))
 
     def job(self, run_id: str, number: int) -> Job:
         """Return the job that runs a trial again; CbmError if what it needs is missing or has changed."""
@@ -131,14 +133,15 @@ class _Rebuilt:
         if not self.code and any(":" in name for name in cell.record.names):
             raise CbmError("it has recorders of its own, which --no-code does not run", "conflict")
         if cell.data not in self.datasets:
-            self.datasets[cell.data] = load_again(cell.data, self.store.manifest())
+            manifest = self.store.manifest()
+            self.datasets[cell.data] = load_again(cell.data, manifest.grid_folder, manifest.digests)
         named = self.names.of(experiment, cell)
         if named.run_id != run_id:
             told = "its data, its recorders or the machine it starts from have changed since"
             raise CbmError(told, "changed")
         trial = Trial(experiment.name, cell, number, experiment.seed)
         job = replace(job_of(trial, named, self.store), stores=())  # it continues nothing
-        if job.start and job.digest and job.digest != self.store.started_from(run_id, number):
+        if job.start and job.digest and job.digest != self.store.record(run_id, number).start:
             raise CbmError(f"{job.start.file}: is another machine than the one it started from", "changed")
         return job
 
@@ -147,56 +150,56 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
     """An experiment and those that its trials start from; CbmError if the manifests do not tell."""
     store = results.store(name)
     manifest, place = store.manifest(), store.folder / "manifest.json"
-    cbm, version = manifest["versions"]["cbm"], manifest["versions"]["kernel"]
+    cbm, version = manifest.versions["cbm"], manifest.versions["kernel"]
     if version != KERNEL_VERSION:
         other = f"this cbm has kernel version {KERNEL_VERSION}"
         raise CbmError(f"{place}: written by cbm {cbm} (kernel version {version}); {other}", "unreadable")
     try:
-        cells = tuple(Settings(**given) for given in manifest["settings"])
-        table = TableSpec(**manifest["table"])
+        cells = tuple(Settings(**given) for given in manifest.settings)
     except (ValidationError, TypeError) as error:
         raise CbmError(f"{place}: settings cannot be read: {error}", "unreadable") from None
     needed = dict.fromkeys(cell.start_from.experiment for cell in cells if cell.start_from.experiment)
     if name in users:
         raise CbmError(f"{place}: starts from an experiment that starts from it", "conflict")
     sources = tuple(_experiment(results, source, (*users, name)) for source in needed)
-    facts = manifest["description"], manifest["trials"], manifest["seed"]
-    return Experiment(name, *facts, cells, table, sources)
+    facts = manifest.description, manifest.trials, manifest.seed
+    return Experiment(name, *facts, cells, manifest.table, sources)
 
 
 # Comparing
 
 
-def _made(kept: dict[str, str], rerun: Outcome) -> str:
+def _made(kept: Mapping[str, str | int], rerun: Outcome) -> str:
     """How computer and versions of a kept trial differ from those of its rerun; empty if not at all."""
-    here = {name: version_of(name) for name in ("numpy", "numba")} | rerun.computer
+    here = {name: version(name) for name in ("numpy", "numba")} | rerun.computer
     others = ((name, kept.get(name, "not known"), value) for name, value in here.items())
     return "; ".join(f"{name}: {there}, here {value}" for name, there, value in others if there != value)
 
 
-def _first_difference(kept: dict[str, bytes], rerun: Outcome) -> str:
+def _first_difference(store: Store, kept: Record, rerun: Outcome) -> str:
     """Say where a rerun first differs from what was kept; empty if nowhere.
 
     Machines are of the end of a trial, after all rows of curve and records.
     """
     found: list[tuple[float, str]] = []  # update, and what is said of it
-    curve, records = (rerun.columns, rerun.curve), (rerun.recorded, rerun.records)
-    for kind, (columns, rows) in {"curve": curve, "records": records}.items():
-        lines = "" if rows is None else csv_of(columns, rows).decode()
-        both = zip_longest(kept.get(kind, b"").decode().splitlines(), lines.splitlines(), fillvalue="")
-        one, other = next(((one, other) for one, other in both if one != other), ("", ""))
-        update = (one or other).partition(",")[0]
-        if update.isdigit():
-            fields = zip(columns, one.split(","), other.split(","), strict=False)
-            what = next(name for name, mine, yours in fields if mine != yours) if one and other else kind
-            found.append((float(update), f"{what} at update {update}"))
-        elif one or other:
+    curve, records = table_of(rerun.columns, rerun.curve), table_of(rerun.recorded, rerun.records)
+    for kind, there, here in ("curve", kept.curve, curve), ("records", kept.records, records):
+        if there.keys() != here.keys():
             found.append((-1, f"the columns of the {kind}"))
-    for whose, machine in ("machine", rerun.machine), ("best", rerun.best_machine):
-        there = dict(np.load(io.BytesIO(kept[whose]), allow_pickle=False)) if whose in kept else {}
-        here = machine or {}
-        for name in there | here:
-            mine, yours = there.get(name, _NONE), here.get(name, _NONE)
+            continue
+        for name in here:
+            both = enumerate(zip_longest(there[name], here[name]))
+            row = next((row for row, (one, other) in both if repr(one) != repr(other)), None)
+            if row is not None:
+                update = max(there["update"], here["update"], key=len)[row]
+                is_shared = row < min(len(there[name]), len(here[name]))
+                found.append((update, f"{name if is_shared else kind} at update {update}"))
+    for kind, machine in ("machine", rerun.machine), ("best", rerun.best_machine):
+        content = store.machine_of(kept, kind) if kind in store.machines_in(kept) else None
+        old = dict(np.load(io.BytesIO(content), allow_pickle=False)) if content else {}
+        new = machine or {}
+        for name in old | new:
+            mine, yours = old.get(name, _NONE), new.get(name, _NONE)
             if (mine.shape, mine.tobytes()) != (yours.shape, yours.tobytes()):
-                found.append((inf, f"{name} of the {'final' if whose == 'machine' else 'best'} machine"))
+                found.append((inf, f"{name} of the {'final' if kind == 'machine' else 'best'} machine"))
     return min(found, key=lambda one: one[0], default=(0.0, ""))[1]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout, Machine
-from cbm_cli.results.inventory import find_machine, is_machine
+from cbm_cli.results.folder import find_machine, is_machine
 from cbm_cli.text import count, did_you_mean
 
 KINDS = ("rbm", "dbm", "auto-encoder")

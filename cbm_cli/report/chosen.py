@@ -4,15 +4,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid.settings import TableSpec
 from cbm_cli.report.style import names_of
 from cbm_cli.results import Metric, Results, Store, measured
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
-from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_trial, telling_apart
+from cbm_cli.results.folder import MACHINE_NAME, find_trial, telling_apart
+from cbm_cli.results.journal import CellSettings, Manifest
 from cbm_cli.results.selection import choosing_of, columns_named, key_of, select_cells, with_measure
 from cbm_cli.statistics.caption import chosen_note, made_note
 from cbm_cli.text import count, text_of
@@ -60,7 +61,7 @@ class Chosen:
     """The cells of one or several experiments that have finished trials."""
 
     cells: Sequence[Cell]  # each with "experiment" among its settings, without a metric
-    table: Mapping[str, Any]  # of the first experiment
+    table: TableSpec  # of the first experiment
     stores: Mapping[str, Store]
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
@@ -77,7 +78,7 @@ class Chosen:
 
     def bound(self, cell: Cell) -> float | None:
         """Return the upper bound of the log-likelihood of a cell's data set, in nats per sample."""
-        bounds = self.stores[cell.settings["experiment"]].manifest().get("upper_bounds") or {}
+        bounds = self.stores[cell.settings["experiment"]].manifest().upper_bounds
         return bounds.get(cell.settings["data"])
 
     def choice(self, cell: Cell) -> str:
@@ -100,18 +101,18 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
     """
     stores, only = _named(results, names)
     manifests = [
-        {**manifest, "cells": [{**cell, "experiment": name} for cell in manifest["cells"]]}
+        manifest.with_cells({**cell, "experiment": name} for cell in manifest.cells)
         for name, manifest in ((name, store.manifest()) for name, store in stores.items())
     ]
     if only:
         options = replace(options, trials=only)
-        manifests = [it | {"cells": [c for c in it["cells"] if c["run_id"] in only]} for it in manifests]
-        if sum(len(it["cells"]) for it in manifests) < len(only):
+        manifests = [it.with_cells(c for c in it.cells if c["run_id"] in only) for it in manifests]
+        if sum(len(it.cells) for it in manifests) < len(only):
             told = "the grid last run does not ask for all of these runs; `cbm run` with their grid does"
             raise CbmError(f"{' '.join(names)}: {told}", "missing")
     selected = select_cells(manifests, options.select, options.constants)
     pairs = zip(stores.values(), selected, strict=True)
-    shown = [_shown(store, manifest, options) for store, manifest in pairs if manifest["cells"]]
+    shown = [_shown(store, manifest, options) for store, manifest in pairs if manifest.cells]
     every = [cell for cells in shown for cell in cells]
     done = [cell for cell in every if len(cell.rows)]
     if not done:
@@ -119,7 +120,7 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
             raise next(iter(stores.values())).nothing_yet()
         told = "no finished trial of what is selected; run more with `cbm run`"
         raise IncompleteError(f"{', '.join(stores)}: {told}")
-    table = shown[0].manifest["table"]
+    table = shown[0].manifest.table
     lines, panels = _axes([cell.settings for cell in every], table, options)
     notes = [note.rstrip(".") for cells in shown for note in chosen_note(cells, letters=False)]
     chosen = Chosen(done, table, stores, lines, panels, list(dict.fromkeys(notes)))
@@ -168,12 +169,12 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     return [*notes, *[f"Open markers: doubtful estimates ({'; '.join(told)})"] * bool(told)]
 
 
-def _shown(store: Store, manifest: Mapping[str, Any], options: Options) -> Cells:
+def _shown(store: Store, manifest: Manifest, options: Options) -> Cells:
     """Return the cells of an experiment, with the best values of settings if any are to be chosen."""
     summary = store.summary()
     trials = Trials(summary, lambda _: store)
     cells = make_cells(trials, manifest, Measure(Metric("")))
-    choosing = choosing_of(manifest["table"], options.choose, options.by)
+    choosing = choosing_of(manifest.table, options.choose, options.by)
     if choosing and not summary.empty:
         known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone
         cells = with_measure(cells, choosing, next(iter(known), None), options.statistic)
@@ -185,9 +186,7 @@ def _shown(store: Store, manifest: Mapping[str, Any], options: Options) -> Cells
     return replace(cells, cells=only)
 
 
-def _axes(
-    cells: Sequence[CellSettings], table: Mapping[str, Any], options: Options
-) -> tuple[list[str], list[str]]:
+def _axes(cells: Sequence[CellSettings], table: TableSpec, options: Options) -> tuple[list[str], list[str]]:
     """Return columns that tell lines apart, and as few others as tell panels apart.
 
     Lines are the table's columns; its rows where only those vary, or where they are the schemes. Data sets do
@@ -195,8 +194,8 @@ def _axes(
     """
     columns = list(dict.fromkeys(column for cell in cells for column in cell))
     varied = {column for column in columns if len({text_of(cell.get(column)) for cell in cells}) > 1}
-    rows = [column for column in table["rows"] if column in varied - {"data"}]
-    lines = list(table["columns"])
+    rows = [column for column in table.rows if column in varied - {"data"}]
+    lines = list(table.columns)
     if rows == ["offsets"] or (rows and not varied & set(lines)):
         lines = rows
     panels = ["data"] if "data" in varied else []
@@ -205,7 +204,7 @@ def _axes(
         panels = [c for name in named for c in columns_named(name, cells, "--panels")]
         lines = [column for column in lines if column not in panels]
     panels = [column for column in panels if column not in lines]
-    known = [*table["groups"], *table["rows"], *table["columns"]]
+    known = [*table.groups, *table.rows, *table.columns]
     others = sorted(columns, key=lambda c: known.index(c) if c in known else len(known))
     rest = telling_apart(cells, [*lines, *panels], others)
     lines, panels = (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)

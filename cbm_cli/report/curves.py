@@ -17,7 +17,7 @@ from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, names_of
 from cbm_cli.results import Metric, Results, default_metric, fewest_effective
 from cbm_cli.results.cells import Cell, Measure, mean
-from cbm_cli.results.inventory import CellSettings
+from cbm_cli.results.journal import CellSettings
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count, text_of
 
@@ -115,7 +115,7 @@ def read_curves(chosen: Chosen, options: Options) -> Curves:
     for cell in chosen.cells:
         for metric in map(Metric, metrics):
             settings = {**cell.settings, "metric": metric.column}
-            measured = cell.measured(Measure(metric, chosen.table["scale"]))
+            measured = cell.measured(Measure(metric, chosen.table.scale))
             if curve := _curve(chosen, measured, x, options):
                 found.append(replace(curve, key=key_of(settings, lines), panel=key_of(settings, panels)))
     if not found:
@@ -125,7 +125,7 @@ def read_curves(chosen: Chosen, options: Options) -> Curves:
     if not shown:
         first, last = (of(it.trials.index[place] for it in found) for of, place in ((min, 0), (max, -1)))
         raise CbmError(f"--xlim: the curves go from {first:g} to {last:g} {x}; show some of that", "unsuited")
-    return Curves(shown, lines, panels, chosen.table["scale"], x.replace("-", " "), chosen.notes)
+    return Curves(shown, lines, panels, chosen.table.scale, x.replace("-", " "), chosen.notes)
 
 
 def metrics_of(chosen: Chosen, options: Options) -> list[str]:
@@ -137,7 +137,7 @@ def metrics_of(chosen: Chosen, options: Options) -> list[str]:
     for name in options.metric:
         if name not in known:
             raise CbmError(f"--metric {name}: no column of the curves or the records; {there}", "unknown")
-    usual = chosen.table["metric"] or default_metric(chosen.rows())
+    usual = chosen.table.metric or default_metric(chosen.rows())
     if options.metric or usual in known:
         return [*(options.metric or (usual,))]
     names = f"{', '.join(chosen.stores)}: the results hold no {usual or 'likelihood or cost'} to draw"

@@ -26,7 +26,8 @@ from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain
 from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import Cell
-from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, axes_of, find_trial
+from cbm_cli.results.folder import MACHINE_NAME, axes_of, find_trial
+from cbm_cli.results.journal import CellSettings
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count
 
@@ -146,7 +147,7 @@ def _named(results: Results | None, name: str, look: Look, options: Options) -> 
     if found and (trial := find_trial(name, results)):
         store, run_id, number = trial
         manifest = store.manifest()
-        settings = next((it for it in manifest["cells"] if it["run_id"] == run_id), settings)
+        settings = next((it for it in manifest.cells if it["run_id"] == run_id), settings)
         axes = axes_of(manifest) or ("offsets", "sampler", "learning_rate")
         words = f"{names_of(axes, key_of(settings, axes))}, trial {number}" if settings else plain(name)
 
@@ -176,7 +177,8 @@ def data_of(store: Store, settings: CellSettings) -> Dataset:
 
 @cache
 def _data_of(folder: Path, spec: DataSpec) -> Dataset:
-    return load_again(spec, Store(folder).manifest())
+    manifest = Store(folder).manifest()
+    return load_again(spec, manifest.grid_folder, manifest.digests)
 
 
 # What they have learned

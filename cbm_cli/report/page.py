@@ -1,10 +1,10 @@
 """One HTML page of results, made from page.html, which needs no other file and no network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from warnings import catch_warnings, simplefilter
+from warnings import catch_warnings, filterwarnings
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
@@ -13,7 +13,8 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
-from cbm_cli.results.inventory import axes_of, list_runs
+from cbm_cli.results.folder import axes_of, list_runs
+from cbm_cli.results.journal import Manifest
 from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.statistics import build_table
@@ -43,7 +44,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> No
     environment.filters["named"] = name_of
     page = environment.from_string(files("cbm_cli.report").joinpath("page.html").read_text("utf-8"))
     with catch_warnings():
-        simplefilter("ignore")  # the page itself warns of mixed versions
+        filterwarnings("ignore", "results of different")  # of which the page itself warns
         sections = [_section(results, store) for store in stores]
     title = f"{results.folder.resolve().name}: {shown}"
     html = page.render(title=title, sections=sections, version=__version__)
@@ -53,7 +54,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> No
 def _section(results: Results, store: Store) -> dict[str, Any]:
     """Return everything that the page says of an experiment."""
     manifest = store.manifest()
-    settings, frame = manifest["cells"], store.summary()
+    settings, frame = manifest.cells, store.summary()
     run_ids = [one["run_id"] for one in settings]
     runs = [run for run in list_runs(store) if run["run_id"] in run_ids]
     frame = frame[frame["run_id"].isin(run_ids)] if len(frame) else frame
@@ -61,7 +62,7 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     cells = make_cells(Trials(frame, lambda _: store), manifest, Measure(Metric("")))
     gaps, parts = list[str](), dict[str, Any]()
     for name, make in {
-        "table": lambda: build_table(with_measure(cells, choosing_of(manifest["table"]))).document(),
+        "table": lambda: build_table(with_measure(cells, choosing_of(manifest.table))).document(),
         "cells": lambda: _every_cell(with_measure(cells, None)),
         "curves": lambda: _curves(results, store, manifest),
     }.items():
@@ -72,7 +73,7 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
             gaps.append(f"No {name}: {error}")
     return {
         "name": store.experiment,
-        "about": manifest.get("description", ""),
+        "about": manifest.description,
         **{name: sum(run[name] for run in runs) for name in ("finished", "planned", "interrupted", "failed")},
         "settings": {
             c: [value_of(c, text).unicode for text in its]
@@ -99,10 +100,10 @@ def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
     return [*map(name_of, axes), "trials", shown, "±", "diverged", "doubtful"], rows
 
 
-def _curves(results: Results, store: Store, manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _curves(results: Results, store: Store, manifest: Manifest) -> list[tuple[str, str, str]]:
     """Return each data set, a picture of its curves as SVG, and the caption."""
     found = []
-    for data in dict.fromkeys(text_of(cell["data"]) for cell in manifest["cells"]):
+    for data in dict.fromkeys(text_of(cell["data"]) for cell in manifest.cells):
         options = Options([("data", data)], constants=True)
         picture = compose(draw(results, Part("curves", [store.experiment], options)), Page("page"))
         style = {"svg.fonttype": "path", "svg.hashsalt": f"{store.experiment} {data}"}

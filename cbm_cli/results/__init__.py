@@ -2,8 +2,15 @@
 
 from cbm_cli.results.folder import Results
 from cbm_cli.results.identity import pretraining_id, run_ids
-from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
-from cbm_cli.results.outcome import Outcome, Progress, read_progress
+from cbm_cli.results.outcome import (
+    Metric,
+    Outcome,
+    Progress,
+    default_metric,
+    fewest_effective,
+    measured,
+    read_progress,
+)
 from cbm_cli.results.store import Store
 
 __all__ = [

@@ -1,16 +1,25 @@
-"""A folder of results, for reading."""
+"""A folder of results: its experiments, runs and machines, and results that no grid asks for."""
 
 import os
+import re
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results.journal import CellSettings, Manifest
 from cbm_cli.results.store import Store
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import count, did_you_mean, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# the results folder, a run, the number of a trial, and whether its best-valid machine is meant
+MACHINE_NAME = re.compile(r"(?:(.*)/)?([^/:]+):(\d{1,16})(:best)?")
+_FEWEST = 4  # characters of the hash of a run-id that name a run
 
 
 class Results:
@@ -18,46 +27,38 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            is_file = folder.exists()
+            is_file, where = folder.exists(), _where_results_are(folder)
             told = "is a file, not a folder of results" if is_file else "there is no such folder"
-            message = f"{folder}: {told}; {_where_results_are(folder)}"
-            raise CbmError(message, "unsuited" if is_file else "missing")
+            raise CbmError(f"{folder}: {told}; {where}", "unsuited" if is_file else "missing")
         self.folder = folder
+        self._stores: dict[str, Store] = {}
 
     def experiments(self) -> list[str]:
         """Return the names of the experiments in this folder."""
         return _experiments_in(self.folder)
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether experiments are kept gzipped here, for reading only."""
-        return any(self.folder.glob("*/trials.jsonl.gz"))
-
     def require_experiments(self) -> list[str]:
         """Return the names of the experiments; raise if there are none."""
-        names = self.experiments()
-        if not names:
+        if not (names := self.experiments()):
+            told = f"{self.folder}: holds no results; {_where_results_are(self.folder)}"
             foreign = any(not path.name.startswith(".") for path in self.folder.iterdir())
-            error = CbmError if foreign else IncompleteError
-            raise error(f"{self.folder}: holds no results; {_where_results_are(self.folder)}", "incomplete")
+            raise (CbmError if foreign else IncompleteError)(told, "incomplete")
         return names
 
     def only(self, experiment: str | None) -> str:
         """Return the named experiment, or the only one; CbmError if there are several."""
         names = self.require_experiments()
         if experiment is None and len(names) > 1:
-            raise CbmError(
-                f"{self.folder}: holds several experiments; name one of {', '.join(names)}", "missing"
-            )
+            told = f"holds several experiments; name one of {', '.join(names)}"
+            raise CbmError(f"{self.folder}: {told}", "missing")
         return self.store(experiment or names[0]).experiment
 
     def store(self, experiment: str) -> Store:
         """Return the folder of one experiment; CbmError if it is not there."""
-        names = self.experiments()
-        if experiment not in names:
+        if experiment not in (names := self.experiments()):
             hint = did_you_mean(experiment, names) if names else f"; {_where_results_are(self.folder)}"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}", "unknown")
-        return Store(self.folder / experiment)
+        return self._stores.setdefault(experiment, Store(self.folder / experiment))
 
     def all_summaries(self) -> "pd.DataFrame":
         """Return the summaries of all experiments as one table; IncompleteError if there are none."""
@@ -69,35 +70,188 @@ class Results:
         return whole.copy()  # joins the pieces of memory, so that rows are selected faster
 
 
-def _is_own(folder: Path) -> bool:
-    """Whether a folder with a manifest.json is an experiment: other programs have such files, too."""
-    if any((folder / name).exists() for name in ("trials.jsonl", "trials.jsonl.gz", "summary.csv")):
-        return True
-    try:
-        with (folder / "manifest.json").open("rb") as stream:
-            return b'"format"' in stream.read(20)
-    except OSError:  # another user's
-        return False
-
-
 def _experiments_in(folder: Path) -> list[str]:
-    folders = (path.parent for path in folder.glob("*/manifest.json") if path.is_file())
-    return sorted(one.name for one in folders if _is_own(one))
+    """The names of folders with trials, or with a manifest of cbm's: other programs have such files, too."""
+    own = {path.parent.name for path in folder.glob("*/trials.jsonl*") if path.is_file()}
+    for path in filter(Path.is_file, folder.glob("*/manifest.json")):
+        with suppress(PermissionError), path.open("rb") as stream:
+            own |= {path.parent.name} if b'"format"' in stream.read(20) else set()
+    return sorted(own)
 
 
 def _where_results_are(folder: Path) -> str:
     """Say where the results are that a reader may have meant instead of a folder, or how to make some."""
     whole = folder.resolve()
-    above = (path for path in (whole, *whole.parents) if (path / "manifest.json").is_file())
-    if inside := [path for path in above if _is_own(path)]:
-        parent, name = os.path.relpath(inside[0].parent), inside[0].name
-        return f"it belongs to the experiment {name}; write {shlex.quote(parent)} {shlex.quote(name)} instead"
+    for path in (whole, *whole.parents[:-1]):
+        if path.name in _experiments_in(path.parent):
+            words = " ".join(map(shlex.quote, (os.path.relpath(path.parent), path.name)))
+            return f"it belongs to the experiment {path.name}; write {words} instead"
     if below := [path for path in sorted(folder.glob("*/")) if _experiments_in(path)]:
         return f"there are some in {', '.join(map(str, below[:3]))}"
     if known := _experiments_in(Path("results")):
-        holds = f"results/ holds the experiments {', '.join(known)}"
-        if str(folder) in known:
-            return f"{holds}; write the folder first, then experiments: results/ {shlex.quote(str(folder))}"
-        return f"{holds}; leave the folder out to read them"
+        return f"results/ holds the experiments {', '.join(known)}; write: results/ EXPERIMENT"
     into = "" if folder.is_file() else f" -o {shlex.quote(str(folder))}"
     return f"make some with: cbm run experiments.yaml{into}"
+
+
+def list_experiments(results: Results) -> list[dict[str, Any]]:
+    """Return a record per experiment: data, cells, numbers of trials by status, and the date."""
+    found = []
+    for store in map(results.store, results.require_experiments()):
+        manifest, runs = store.manifest(), list_runs(store)
+        about: dict[str, Any] = {"experiment": store.experiment, "description": manifest.description}
+        about |= {"data": list(dict.fromkeys(cell["data"] for cell in manifest.cells)), "cells": len(runs)}
+        states = ("finished", "planned", "beyond", "interrupted", "failed")
+        about |= {state: sum(run[state] for run in runs) for state in states}
+        about["other_runs"] = len(other_runs(store, {run["run_id"] for run in runs}))
+        found.append(about | {"when": max((run["when"] for run in runs if run["when"]), default=None)})
+    return found
+
+
+def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
+    """Return a record per run of the grid that was last run: its settings, its trials and when it was run.
+
+    Trials ``beyond`` those that the grid asks for do not count as finished. With ``others``, those runs come
+    behind that are kept but not asked for by the grid, with nothing planned.
+    """
+    manifest = store.manifest()
+    asked = {cell["run_id"]: cell for cell in manifest.cells}
+    cells = asked | {cell["run_id"]: cell for cell in (other_runs(store, asked) if others else ())}
+    axes, runs = axes_of(manifest.with_cells(it for it in cells.values() if len(it) > 1)), []
+    when = datetime.fromtimestamp(store.changed() / 1e9, UTC).isoformat(timespec="seconds")
+    for run_id, cell in cells.items():
+        finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
+        within = {number for number in finished if number < manifest.trials or run_id not in asked}
+        run: dict[str, Any] = {"run_id": run_id, "settings": {axis: cell.get(axis) for axis in axes}}
+        run |= {"in_grid": run_id in asked, "finished": len(within), "beyond": len(finished) - len(within)}
+        run |= {"planned": manifest.trials if run_id in asked else 0, "interrupted": len(interrupted)}
+        runs.append(run | {"failed": len(failed), "when": when if finished else None})
+    return runs
+
+
+def other_runs(store: Store, asked: Iterable[str]) -> list[CellSettings]:
+    """Return settings and run-ids of runs with finished trials that are not asked for."""
+    runs = sorted(run_id for run_id in store.lines().keys() - {*asked} if store.finished(run_id))
+    manifest = store.manifest() if runs else None
+    known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)} if manifest else {}
+    return [known.get(run_id, {"run_id": run_id}) for run_id in runs]
+
+
+def not_reused(store: Store, asked: Mapping[str, str]) -> str:
+    """Say how many finished trials are of none of the runs asked for, and why; ``""`` without any.
+
+    ``asked`` holds the courses of the runs.
+    """
+    courses: Mapping[str, str] = {}
+    with suppress(CbmError):  # a run writes a missing manifest
+        courses = store.manifest().courses
+    states, others, short = store.states(), 0, 0
+    for run_id in store.lines().keys() - asked.keys():
+        numbers = store.finished(run_id)
+        if courses.get(run_id) in asked.values():
+            short += sum((run_id, number) not in states for number in numbers)
+        else:
+            others += len(numbers)
+    why = [f"{others:,} of other settings, rows or versions"] if others else []
+    less = "of another length start anew: trainings of less than a minute keep no state"
+    why += [f"{short:,} {less}"] if short else []
+    told = f"{store.experiment}: {count(others + short, 'finished trial')} not reused: {', '.join(why)}"
+    return told if why else ""
+
+
+def telling_apart(
+    cells: Sequence[CellSettings], columns: Sequence[str], candidates: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the candidates that, one after another, tell more cells apart than the columns do."""
+    keys, added = [tuple(text_of(cell.get(column)) for column in columns) for cell in cells], []
+    for column in candidates:
+        wider = [(*key, text_of(cell.get(column))) for key, cell in zip(keys, cells, strict=True)]
+        if column != "run_id" and len({*wider}) > len({*keys}):
+            keys = wider
+            added.append(column)
+        if len({*keys}) == len(cells):
+            break
+    return tuple(added)
+
+
+def axes_of(manifest: Manifest) -> tuple[str, ...]:
+    """Return the settings that tell the cells of an experiment apart, those of its table first."""
+    cells, table = manifest.cells, manifest.table
+    return telling_apart(cells, (), [*table.groups, *table.rows, *table.columns, *cells[0]])
+
+
+def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
+    """Return the experiments that hold a run.
+
+    ``name`` is a run-id, the beginning of one or of its hash, or an experiment that has one run.
+    """
+    held = [
+        (store, run_id)
+        for store in map(results.store, results.require_experiments())
+        for run_id in sorted(store.runs())
+    ]
+    known = sorted({run_id for _, run_id in held})
+    found = [run_id for run_id in known if run_id == name or run_id.startswith(name)]
+    if len(name) >= _FEWEST and not found:
+        found = [run_id for run_id in known if run_id.rpartition("_")[2].startswith(name)]
+    if name in results.experiments():
+        found = sorted({run_id for store, run_id in held if store.experiment == name})
+    if name in known:
+        found = [name]
+    if not found:
+        hint = did_you_mean(name, [*known, *results.experiments()]) if known else ""
+        listing = f"; list the runs with: cbm ls {shlex.quote(str(results.folder))} EXPERIMENT"
+        hint = hint if "did you mean" in hint else listing
+        raise CbmError(f"{results.folder}: no experiment or run {name!r}{hint}", "unknown")
+    if len(found) > 1:
+        some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise CbmError(f"{results.folder}: {name!r} names {len(found)} runs: {some}; write more of one")
+    return [(store, run_id) for store, run_id in held if run_id == found[0]]
+
+
+def find_trial(name: str, results: Results | None = None) -> tuple[Store, str, int] | None:
+    """Return experiment, run-id and number of ``[RESULTS/]RUN:TRIAL[:best]``; None for any other name.
+
+    RESULTS is results/ by default; RUN as for `find_run`.
+    """
+    if not (found := MACHINE_NAME.fullmatch(name)):
+        return None
+    folder = Results(Path(found[1])) if found[1] else results or Results(Path("results"))
+    held, number = find_run(folder, found[2]), int(found[3])
+    return *next((one for one in held if number in one[0].finished(one[1])), held[0]), number
+
+
+def describe_run(store: Store, run_id: str) -> dict[str, Any]:
+    """Return the settings of a run, and of each trial its values, or why it is not finished."""
+    finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
+    rows = {row["trial"]: row for row in store.rows((run_id, number) for number in finished)}
+    manifest = store.manifest()
+    known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)}
+    settings, trials = known.get(run_id, {}), []
+    for number in sorted(finished | interrupted | failed):
+        status = "finished" if number in finished else "failed" if number in failed else "interrupted"
+        more = {"details": store.failure(run_id, number)} if status == "failed" else rows.get(number, {})
+        trials.append({"trial": number, "status": status} | more)
+    return {
+        "run_id": run_id,
+        "experiment": store.experiment,
+        "in_grid": any(cell["run_id"] == run_id for cell in manifest.cells),
+        "varying": [axis for axis in axes_of(manifest) if axis in settings],
+        "settings": {name: value for name, value in settings.items() if name != "run_id"},
+        "trials": trials,
+    }
+
+
+def is_machine(name: str) -> bool:
+    """Whether a text is the name of a machine, as for `find_machine`."""
+    return MACHINE_NAME.fullmatch(name) is not None
+
+
+def find_machine(name: Path) -> tuple[Path, bytes]:
+    """Return the full name and the NPZ file of a machine that is named as for `find_trial`."""
+    if not (found := find_trial(str(name))):
+        raise CbmError(f"{name}: is no name of a machine; write RUN:TRIAL, or RUN:TRIAL:best")
+    store, run_id, number = found
+    if number not in store.finished(run_id) and number >= (trials := store.manifest().trials):
+        raise CbmError(f"{name}: {store.folder} has {count(trials, 'trial')}, from 0 on", "unknown")
+    return store.machine(run_id, number, best=str(name).endswith(":best"))

@@ -6,14 +6,11 @@ Names are labels: of data sets, of files, and of the experiment that trials star
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from itertools import chain
-from operator import itemgetter
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cbm_cli.grid.settings import Data, Settings, columns_of
+from cbm_cli.grid.settings import Data, Settings
 from cbm_cli.kernels import KERNEL_VERSION
 
 _LONGEST = 240  # characters of the readable part; names of folders have at most 255 bytes
@@ -42,54 +39,28 @@ def run_ids(
     start : str
         What trials start from: the SHA-256 of a file, or the run-id of other trials.
     """
-    records = (
+    facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
+    if facts["early_stopping_metric"] is None:  # as before there was one
+        del facts["early_stopping_metric"]
+    facts["records"] = [
         (name.rpartition(":")[2], recorders[name]) if name in recorders else name
         for name in settings.record.names
-    )
-    fields = settings.__dict__ | settings.resolved | {"records": (*records,)}
-    texts = dict(chain.from_iterable(map(_texts_of, fields, fields.values())))  # columns as JSON
-    ordered, rest = _in_order(tuple(texts)), json.dumps([start, base_seed, data_digest, KERNEL_VERSION])
-    own, shared = (_digest(ordered(facts), rest) for facts in (texts, texts | _NO_LENGTH))
+    ]
     words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
-    readable = "_".join((*map(_plain, words), settings.learning_rate.slug))[:_LONGEST]
+    plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
+    readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
+    own, shared = (_digest(it, start, base_seed, data_digest) for it in (facts, facts | _NO_LENGTH))
     return f"{readable}_{own}", f"{readable}_{shared}"
 
 
-@lru_cache(maxsize=4096, typed=True)  # the cells of a grid share few values of each field
-def _texts_of(name: str, value: Any) -> list[tuple[str, str]]:
-    """Return the columns of a field whose text counts."""
-    columns = columns_of(name, value).items()
-    counted = [(column, plain) for column, plain in columns if column not in _BY_CONTENT]
-    as_before = ("early_stopping_metric", None)  # there was no metric
-    return [(column, _text(column, plain)) for column, plain in counted if (column, plain) != as_before]
-
-
-@lru_cache
-def _in_order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], tuple[str, ...]]:
-    """Return what takes the texts of columns in the order of their names, which few sets of columns have."""
-    return itemgetter(*sorted(names))
-
-
-@lru_cache
-def _plain(word: str) -> str:
-    """Return a word as the names of folders may have it."""
-    return re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-"))
+_NO_LENGTH = {"updates": None, "epochs": None}
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Return the name of the folder of pre-trained layers, from everything that decides their values."""
-    texts = [_text(*fact) for fact in sorted(facts.items())]
-    digest = _digest(texts, json.dumps([base_seed, data_digest, KERNEL_VERSION]))
-    return f"{facts['model'][:_LONGEST]}_{digest}"
+    return f"{facts['model'][:_LONGEST]}_{_digest(facts, base_seed, data_digest)}"
 
 
-def _text(name: str, value: Any) -> str:
-    return f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}"
-
-
-_NO_LENGTH = {name: _text(name, None) for name in ("updates", "epochs")}
-
-
-def _digest(texts: Iterable[str], rest: str) -> str:
-    """Return a hash of columns and a list of what else counts, as JSON."""
-    return hashlib.sha256(f"[{{{', '.join(texts)}}}, {rest[1:]}".encode()).hexdigest()[:10]
+def _digest(*facts: Any) -> str:
+    text = json.dumps([*facts, KERNEL_VERSION], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -1,213 +1,255 @@
-"""A file of JSON lines that grows while a run lasts: one sealed record a line, the last one of a key counts.
+"""The sealed JSON of an experiment: its manifest, and the journal of its trials.
 
-A line begins with its key and ends with a checksum of what is before it. Lines are appended and flushed to
-disk once a second; a line that a kill or a damaged disk has changed is found by its checksum, and no other
-line is lost with it.
+A journal is a file of lines that grows while a run lasts; the last sound line of a trial counts. A line ends
+with a checksum of what is before it. Lines are appended and flushed to disk once a second; a line that a kill
+or a damaged disk has changed is found by its checksum, and no other line is lost with it.
 """
 
-import gzip
 import hashlib
-import io
-import json
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Annotated, Any, Literal
 
-from cbm_cli.arrays import MOST_BYTES, check_size, located
+import msgspec
+
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import TableSpec
 from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 
+FORMAT = 4  # of all files of results; others are refused
 FLUSH_EVERY = 1.0  # seconds
-_LARGEST = 1 << 24  # bytes that wait in memory
 _LAST_TRIES = 3  # more attempts, a second apart, to write what waits when a run ends
-_TAIL = 1024  # bytes that hold the last line, if it is short
-_NAME = rb'[^"\\/\x00-\x1f\x7f-\xff.][^"\\/\x00-\x1f\x7f-\xff]{0,254}'  # none leads out of a folder
-_TRIAL = re.compile(
-    rb'\{"run_id": "(' + _NAME + rb')", "trial": (\d{1,16}), "state": "(finished|failed)", '
-    rb'"seconds": (\d+\.\d+(?:e[+-]?\d+)?), "files": (\{[^{}]*\})'
-)
-_FACT = re.compile(rb'\{"(cell|made)": "(' + _NAME + rb')"')
-_SEAL = b', "seal": "'
+_SEAL = b',"seal":"'
 _DIGITS = 16  # of the SHA-256, which tell any damage; all 64 would be a third of the bytes of small trials
 _SEALED = len(_SEAL) + _DIGITS + len(b'"}\n')  # bytes of the end of a line
+_KEY = re.compile(rb'\{"run_id":"([^"/\\]+)","trial":(\d{1,16}),')  # of a damaged line
 
-Trial = tuple[str, int]  # run-id and number
+# A name that leads out of no folder
+Name = Annotated[str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")]
+Key = tuple[str, int]  # run-id and number
+Table = dict[str, list]  # numbers by column; those that are not finite, which JSON lacks, as text
+CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 
 
-class Line(NamedTuple):
-    """Where a record is, and what its beginning says."""
+class Manifest(msgspec.Struct, frozen=True):
+    """The grid of an experiment that was last run, and what it ran on."""
 
-    start: int
-    size: int
-    finished: bool = True
+    format: int
+    versions: dict[str, str | int]
+    experiment: str
+    description: str
+    trials: int
+    seed: int
+    table: TableSpec
+    cells: list[dict[str, Any]]  # run-ids and settings, as tables show them
+    settings: list[dict[str, Any]]  # of the same cells, as a grid gives them
+    others: list[dict[str, Any]]  # as cells: of kept runs that earlier grids asked for
+    courses: dict[Name, str]  # names that shorter and longer trainings share, by run-id
+    upper_bounds: dict[str, float]  # of the log-likelihood, by title of the data
+    digests: dict[str, list[str]]  # of the rows, by title of the data
+    grid_folder: str
+    grid_commit: str | None  # of the repository that the grid is in
+    machine: dict[str, str]
+
+    def with_cells(self, cells: Iterable[CellSettings], table: TableSpec | None = None) -> "Manifest":
+        """Return the manifest with other cells, and another table if one is given."""
+        return msgspec.structs.replace(self, cells=[*cells], table=table or self.table)
+
+
+class Head(msgspec.Struct, omit_defaults=True):
+    """What is always known of a trial."""
+
+    run_id: Name
+    trial: Annotated[int, msgspec.Meta(ge=0)]
+    state: Literal["finished", "failed"]
     seconds: float = 0.0
-    files: bytes = b"{}"  # JSON: the SHA-256 of files beside the journal
+    files: dict[str, str] = {}  # the SHA-256 of machines beside the journal
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is finished, and has not failed."""
+        return self.state == "finished"
 
 
-@dataclass
-class Index:
-    """Where the records of a journal are."""
+class Row(Head):
+    """What tables show of a trial."""
 
-    runs: dict[str, dict[int, Line]] = field(default_factory=dict)  # newest records of trials
-    facts: dict[tuple[str, str], Line] = field(default_factory=dict)  # cells and computers
-    damaged: dict[int, Trial | None] = field(default_factory=dict)  # by line; whose it is, if that is known
-    lines: int = 0  # that are whole
-    size: int = 0  # bytes of these
-    end: bytes = b""  # of the last one of them
-
-    def copy(self) -> "Index":
-        """Return a copy that can grow while other threads read the original."""
-        runs = {run_id: {**lines} for run_id, lines in self.runs.items()}
-        return replace(self, runs=runs, facts={**self.facts}, damaged={**self.damaged})
+    seed: int = 0
+    made: dict[str, str | int] = {}  # the versions and the computer that ran it
+    row: dict[str, Any] = {}
 
 
-def sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+class Record(Row):
+    """All of a trial."""
+
+    start: str = ""  # the SHA-256 of the machine file that it started from
+    curve: Table = {}
+    records: Table = {}
+    machine: bytes = b""  # a compressed NPZ file; large ones are files
+    best: bytes = b""
+    details: str = ""  # why it failed
+
+
+def _as_kept(kind: Any, fields: dict[str, Any]) -> Any:
+    """A table as it was checked when it was written; its columns may be those of an earlier grid."""
+    return kind.model_construct(**fields)
+
+
+_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (Head, Row, Record)}
+_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=_as_kept)
+
+
+def sealed(record: Any, indent: int = -1) -> bytes:
     """Return the JSON of a record that ends with a part of the SHA-256 of everything before it."""
-    content = json.dumps(record, indent=indent).encode().removesuffix(b"}").rstrip()
+    content = msgspec.json.encode(record, enc_hook=lambda table: table.model_dump(mode="json"))
+    content = msgspec.json.format(content, indent=indent).removesuffix(b"}").rstrip()
     return content + _SEAL + _digest(content) + b'"}'
 
 
-def is_sound(line: bytes) -> bool:
-    """Whether sealed JSON, with a line end, is what was written."""
-    return line[-_SEALED:] == _SEAL + _digest(memoryview(line)[:-_SEALED]) + b'"}\n'
+def unsealed(content: bytes, kind: type) -> Any:
+    """Return the record in sealed JSON; ValueError if it has changed, or is none of this kind."""
+    end = content.rstrip(b"\n") + b"\n"
+    if end[-_SEALED:] != _SEAL + _digest(memoryview(end)[:-_SEALED]) + b'"}\n':
+        raise ValueError("changed")
+    return _decoders[kind].decode(content)  # msgspec's errors are ValueErrors
 
 
 def _digest(content: bytes | memoryview) -> bytes:
     return hashlib.sha256(content).hexdigest()[:_DIGITS].encode()
 
 
-def unsealed(content: bytes) -> dict[str, Any]:
-    """Return the record in sealed JSON; ValueError if it has changed."""
-    if not is_sound(content.rstrip(b"\n") + b"\n"):
-        raise ValueError
-    record = json.loads(content)
-    del record["seal"]
-    return record
-
-
-@dataclass
 class Journal:
-    """The records of an experiment; one process may append to it, any number may read it."""
+    """The records of an experiment; one process may append to it, any number may read it.
 
-    path: Path
-    say: Callable[[str], None] = field(default=lambda message: None)  # gets messages for the user
-    _waiting: list[bytes] = field(default_factory=list)
-    _timing: bool = False  # a timer runs
-    _failed: bool = False  # the last attempt to write what waits has failed
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    Attributes
+    ----------
+    runs : dict
+        The heads of trials, by run-id and number, as of the last reading.
+    damaged : dict
+        What is damaged, by trial or, where that is unknown, by ``""`` and the line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.say: Callable[[str], None] = lambda message: None  # gets messages for the user
+        self._waiting, self._failed = bytearray(), False
+        self._lock = threading.RLock()
+        self._forget()
 
     # Reading
 
-    @property
-    def packed(self) -> Path:
-        """The path of a journal that is kept gzipped, for reading only."""
-        return self.path.with_name(f"{self.path.name}.gz")
+    def _forget(self) -> None:
+        self.runs: dict[str, dict[int, Head]] = {}
+        self.damaged: dict[Key, str] = {}
+        self._places: dict[Key, tuple[int, int]] = {}  # where lines are, and their bytes
+        self._lines, self._size, self._end, self._inode = 0, 0, b"", 0  # that are known, and how they end
 
-    @contextmanager
-    def reading(self) -> Iterator[tuple[IO[bytes], Index]]:
-        """Open the journal for reading: the stream, and where the records are in it."""
+    def read(self) -> "Journal":
+        """Bring what is known up to date."""
+        with suppress(FileNotFoundError):
+            self._reading().close()
+        return self
+
+    def _reading(self) -> IO[bytes]:
+        """Open the journal, and note where the last sound line of each trial is."""
         try:
             stream = self.path.open("rb")
         except FileNotFoundError:
-            content, index = _unpacked(self.packed, _changed(self.packed))
-            yield io.BytesIO(content), index
-            return
-        with stream:
-            yield stream, _index(self.path, stream, os.fstat(stream.fileno()))
+            self._forget()
+            raise
+        inode = os.fstat(stream.fileno()).st_ino
+        stream.seek(max(0, self._size - _SEALED))
+        if inode != self._inode or stream.read(min(self._size, _SEALED)) != self._end:  # written anew
+            self._forget()
+            self._inode = inode
+            stream.seek(0)
+        for line in stream:
+            if not line.endswith(b"\n"):  # cut short, or being written
+                break
+            self._lines += 1
+            try:
+                head = unsealed(line, Head)
+                key = head.run_id, head.trial
+                self.runs.setdefault(head.run_id, {})[head.trial] = head
+                self._places[key] = self._size, len(line)
+                self.damaged.pop(key, None)
+            except ValueError:
+                found = _KEY.match(line)
+                key = (found[1].decode("utf-8", "replace"), int(found[2])) if found else ("", self._lines)
+                whose = f" (trial {key[1]} of {key[0]})" if found else ""
+                self.damaged[key] = f"{self.path}: line {self._lines}{whose}: damaged"
+            self._size, self._end = self._size + len(line), line[-_SEALED:]
+        return stream
 
-    def index(self) -> Index:
-        """Return where the records are."""
-        with self.reading() as (_, found):
-            return found
-
-    def records(self, keys: Iterable[Trial]) -> Iterator[dict[str, Any]]:
-        """Yield the records of trials; CbmError for one that is damaged, KeyError where there is none."""
-        with self.reading() as (stream, index):
+    def records(self, keys: Iterable[Key], kind: type = Record) -> Iterator[Any]:
+        """Yield the records of those trials that there are; CbmError for one that has just been changed."""
+        with suppress(FileNotFoundError), self._reading() as stream:
             for key in keys:
-                yield record_of(stream, index.runs[key[0]][key[1]], self.path)
-
-    def fact(self, kind: str, name: str) -> dict[str, Any]:
-        """Return what is known of a cell or a computer, or nothing."""
-        with self.reading() as (stream, index):
-            line = index.facts.get((kind, name))
-            return record_of(stream, line, self.path) if line else {}
-
-    def last(self) -> dict[str, Any]:
-        """Return the last record if it is short and sound, or nothing, without reading the others."""
-        with suppress(OSError, ValueError), self.path.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
-            *_, line = stream.read().splitlines(keepends=True)
-            return json.loads(line) if is_sound(line) else {}
-        return {}
+                if place := self._places.get(key):
+                    stream.seek(place[0])
+                    try:
+                        record = unsealed(stream.read(place[1]), kind)
+                    except ValueError:
+                        told = "was changed after it was written; cbm run repeats what is lost"
+                        raise CbmError(f"{self.path}: {told}", "changed") from None
+                    yield record
 
     # Writing
 
-    def append(self, record: Mapping[str, Any]) -> None:
+    def append(self, record: Record) -> None:
         """Write a record, together with others, within a second or at the next `flush`."""
         with self._lock:
-            self._waiting.append(sealed(record) + b"\n")
-            self._flush_soon()
-            if sum(map(len, self._waiting)) > _LARGEST:
-                self.flush()
+            if not self._waiting:
+                self._flush_soon()
+            self._waiting += sealed(record) + b"\n"
 
     def _flush_soon(self) -> None:
-        """Flush in a second, and again each second until it succeeds."""
-        if self._waiting and not self._timing:
-            self._timing = True
-            timer = threading.Timer(FLUSH_EVERY, self._flush_later)
-            timer.daemon = True
-            timer.start()
+        timer = threading.Timer(FLUSH_EVERY, self._flush_or_wait)
+        timer.daemon = True
+        timer.start()
 
-    def _flush_later(self) -> None:
+    def _flush_or_wait(self) -> None:
         with self._lock:
-            self._timing = False
             try:
                 self.flush()
-            except Exception as error:
+            except CbmError as error:
+                self._flush_soon()
                 if not self._failed:
-                    self._failed = True
                     self.say(f"{error}\nThe run goes on; finished trials wait in memory until writing works")
-            self._flush_soon()
+                self._failed = True
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what waits; where that fails, nothing of it is on disk, and it still waits."""
         with self._lock:
             if not self._waiting:
                 return
             try:
-                self._write(b"".join(self._waiting))
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("a+b", buffering=0) as stream:
+                    end = stream.seek(0, os.SEEK_END)
+                    stream.seek(max(0, end - 1))
+                    torn = stream.read(1) not in (b"", b"\n")  # a kill has cut the last line short
+                    left = memoryview(b"\n" * torn + self._waiting)
+                    try:
+                        while left:
+                            left = left[stream.write(left) :]
+                        os.fsync(stream.fileno())
+                    except OSError:
+                        stream.truncate(end)
+                        raise
             except OSError as error:
                 raise cannot_write(self.path, error) from error
-            self._waiting = []
+            if not end:
+                flush_folder(self.path.parent)
+            self._waiting.clear()
             if self._failed:
                 self._failed = False
                 self.say(f"{self.path}: writing works again; no finished trial is lost")
-
-    def _write(self, content: bytes) -> None:
-        """Append lines; where that fails, nothing of them stays."""
-        is_new = not self.path.exists()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a+b", buffering=0) as stream:
-            end = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, end - 1))
-            if stream.read(1) not in (b"", b"\n"):  # a line that a kill has cut short
-                content = b"\n" + content
-            try:
-                _write_all(stream, content)
-                os.fsync(stream.fileno())
-            except OSError:
-                with suppress(OSError):
-                    stream.truncate(end)
-                raise
-        if is_new:
-            flush_folder(self.path.parent)
 
     def flush_last(self) -> None:
         """Flush; a disk that fails for a moment gets a few more attempts."""
@@ -217,87 +259,13 @@ class Journal:
             time.sleep(FLUSH_EVERY)
         return self.flush()
 
-    def rewrite(self, lines: Iterable[Line], last: Mapping[str, Any] | None) -> None:
-        """Write the journal anew, with these of its lines, and a last record."""
-        with self.reading() as (old, _), replacing(self.path) as new:
-            for line in lines:
-                new.write(_content(old, line))
-            new.write(sealed(last) + b"\n" if last else b"")
-
-
-def _write_all(stream: io.FileIO, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[stream.write(view) :]
-
-
-def record_of(stream: IO[bytes], line: Line, path: Path) -> dict[str, Any]:
-    """Return a record; CbmError if its line has changed since it was found."""
-    try:
-        return unsealed(_content(stream, line))
-    except ValueError:
-        told = "was changed after it was written; cbm run repeats what is lost"
-        raise CbmError(f"{path}: {told}", "changed") from None
-
-
-def _content(stream: IO[bytes], line: Line) -> bytes:
-    stream.seek(line.start)
-    return stream.read(line.size)
-
-
-_known: dict[Path, tuple[tuple[int, int, int], Index]] = {}  # of journals, and what they were then
-
-
-def _index(path: Path, stream: IO[bytes], status: os.stat_result) -> Index:
-    """The index of a journal, which is kept; of one that has grown only what is new is read."""
-    now = status.st_ino, status.st_size, status.st_mtime_ns
-    then, index = _known.get(path, ((0, 0, 0), Index()))
-    if now != then:
-        stream.seek(max(0, index.size - _SEALED))
-        has_grown = now[0] == then[0] and now[1] > then[1] and stream.read(_SEALED) == index.end
-        index = _scanned(stream, index.copy() if has_grown else Index())
-        _known[path] = now, index
-    return index
-
-
-def _scanned(stream: IO[bytes], found: Index) -> Index:
-    """Check the lines that are not in an index yet, and note where the last sound one of each key is."""
-    stream.seek(found.size)
-    found.damaged.pop(found.lines + 1, None)
-    for content in stream:
-        head, line = _TRIAL.match(content), Line(found.size, len(content))
-        key = head and (head[1].decode(), int(head[2]))
-        if not is_sound(content):
-            found.damaged[found.lines + 1] = key
-        elif head and key:
-            found.damaged = {place: whose for place, whose in found.damaged.items() if whose != key}
-            found.runs.setdefault(key[0], {})[key[1]] = line._replace(
-                finished=head[3] == b"finished", seconds=float(head[4]), files=head[5]
-            )
-        elif fact := _FACT.match(content):
-            found.facts[fact[1].decode(), fact[2].decode()] = line
-        if not content.endswith(b"\n"):  # cut short, or being written
-            break
-        found.lines, found.size, found.end = found.lines + 1, found.size + len(content), content[-_SEALED:]
-    return found
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
-@lru_cache(maxsize=64)
-def _unpacked(path: Path, changed: int) -> tuple[bytes, Index]:
-    """A gzipped journal and its index, or nothing without one; CbmError if it is damaged or huge."""
-    if not changed:
-        return b"", Index()
-    with located(path, "gzip"), gzip.open(path) as stream:
-        content = stream.read(MOST_BYTES + 1)
-        check_size(len(content))
-    index = _scanned(io.BytesIO(content), Index())
-    for line in index.damaged:  # nothing repeats a trial that is kept
-        raise CbmError(f"{path}: line {line} has changed since it was kept; restore it", "changed")
-    return content, index
+    def rewrite(self, keys: Iterable[Key]) -> None:
+        """Write the journal anew with the records of these trials, in this order, unless it is so."""
+        with suppress(FileNotFoundError), self._reading() as old:
+            places = [self._places[key] for key in keys]
+            if places == sorted(places) and sum(size for _, size in places) == old.seek(0, os.SEEK_END):
+                return
+            with replacing(self.path) as new:
+                for place, size in places:
+                    old.seek(place)
+                    new.write(old.read(size))

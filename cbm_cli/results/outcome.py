@@ -1,10 +1,11 @@
-"""What a trial results in: its outcome, or its progress when it is interrupted."""
+"""What a trial results in: its outcome, or its progress when it is interrupted; names of its columns."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,14 @@ from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import State, aligned
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Machine = dict[str, NDArray[Any]]  # in the documented form of machine files
 # Whether more or less of a metric is better
 _BEST = {"_log_likelihood": 1, "_pseudo_likelihood": 1, "_bound": 1, "_cost": -1}
+_FACTS = ("update", "seconds", "recorded", "stage", "computer", "flaws")  # of progress, in JSON
+_GROUPS = ("best_machine", "pending", "pretrained")  # of arrays
 
 
 @dataclass
@@ -40,25 +46,14 @@ class Progress:
         state = self.state and type(self.state)(*(array.copy() for array in self.state))
         return replace(self, state=state, curve=[*self.curve], records=[*self.records], flaws={**self.flaws})
 
-    def arrays(self) -> Machine:
-        """Return the arrays of a progress file, which `read_progress` reads."""
-        groups = {
-            "state": self.state._asdict(),
-            "best": self.best_machine or {},
-            "pending": self.pending,
-            "pretrained": self.pretrained,
-        }
-        arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
-        if self.flaws:
-            arrays["flaws"] = np.array(json.dumps(self.flaws))
-        return arrays | {
-            "update": np.array(self.update),
+    def arrays(self, start: str = "") -> Machine:
+        """Return the arrays of a progress file of a trial that started from ``start``."""
+        groups = {"state": self.state._asdict()} | {name: getattr(self, name) or {} for name in _GROUPS}
+        facts = {name: getattr(self, name) for name in _FACTS} | {"start": start}
+        return {f"{group}.{name}": array for group, its in groups.items() for name, array in its.items()} | {
             "curve": np.array(self.curve, dtype=np.float64),
-            "seconds": np.array(self.seconds),
-            "recorded": np.array(self.recorded),
             "records": np.concatenate(self.records) if self.records else np.empty(0),
-            "stage": np.array(self.stage),
-            "computer": np.array(json.dumps(self.computer)),
+            "facts": np.array(json.dumps(facts)),
         }
 
 
@@ -68,32 +63,21 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
         return None
     try:
         arrays = read_npz(path)
-        if str(arrays.get("start", "")) != start:
+        facts = json.loads(str(arrays["facts"]))
+        if facts.pop("start") != start:
             return None
-        state = _group(arrays, "state")
-        counts = state.pop("rounds").astype(np.int64)
-        return Progress(
-            State(**{name: aligned(array) for name, array in state.items()}, rounds=counts),
-            int(arrays["update"]),
-            arrays["curve"].tolist(),
-            _group(arrays, "best") or None,
-            float(arrays["seconds"]),
-            tuple(arrays["recorded"].tolist()),
-            [arrays["records"]] if arrays["records"].size else [],
-            _group(arrays, "pending"),
-            int(arrays["stage"]),
-            _group(arrays, "pretrained"),
-            json.loads(str(arrays.get("computer", "{}"))),
-            json.loads(str(arrays.get("flaws", "{}"))),
-        )
+        groups: dict[str, Any] = {group: {} for group in ("state", *_GROUPS)}
+        for group, _, name in map(str.partition, arrays, "." * len(arrays)):
+            if name:
+                groups[group][name] = arrays[f"{group}.{name}"]
+        state = {name: aligned(array) for name, array in groups.pop("state").items()}
+        state["rounds"] = state["rounds"].astype(np.int64)
+        groups["best_machine"] = groups["best_machine"] or None
+        records = [arrays["records"]] if arrays["records"].size else []
+        facts["recorded"] = tuple(facts["recorded"])
+        return Progress(State(**state), curve=arrays["curve"].tolist(), records=records, **groups, **facts)
     except (CbmError, ValueError, KeyError, TypeError):
         raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh", "unreadable") from None
-
-
-def _group(arrays: Machine, prefix: str) -> Machine:
-    """The arrays whose name starts with a prefix, without the prefix."""
-    start = f"{prefix}_"
-    return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
 
 
 @dataclass(frozen=True)
@@ -122,21 +106,18 @@ class Outcome:
         validation part there are also the values at its best evaluation. Other columns, and those of
         recorders, have only a final value. Beside each of these values of an estimate stands what is proved.
         """
-        updates = self.curve[1:, 0].astype(int)
         row: dict[str, float | int] = {}
         raw = dict(zip(self.columns, self.curve[1:].T, strict=True))
         curve = {name: believed(name, raw) for name in self.columns[2:]}
         for name, column in curve.items():
-            sign = better(name)
-            if sign:
+            if sign := better(name):
                 best, end = best_of(column, sign), "max" if sign == 1 else "min"
                 row[f"{name}_{end}"] = float(column[best]) if np.isfinite(column[best]) else -sign * np.inf
-                row[f"{name}_{end}_update"] = int(updates[best])
+                row[f"{name}_{end}_update"] = int(raw["update"][best])
                 if at_most(name) in curve:
                     row[f"{at_most(name)}_{end}"] = float(curve[at_most(name)][best])
             row[f"{name}_final"] = float(column[-1])
-        watched = validation_metric(self.columns)
-        if watched:
+        if watched := validation_metric(self.columns):
             best = best_of(curve[watched], better(watched))
             shown = (one for name in curve if better(name) for one in (name, at_most(name)) if one in curve)
             row |= {f"{name}_best_valid": float(curve[name][best]) for name in shown}
@@ -172,3 +153,74 @@ def validation_metric(columns: tuple[str, ...]) -> str | None:
 def best_of(column: NDArray[np.float64], sign: int) -> int:
     """Return the row of the largest (sign 1) or smallest (-1) value; non-finite values are the worst."""
     return int(np.where(np.isfinite(column), sign * column, -np.inf).argmax())
+
+
+# Names of columns
+
+_EVALUATED = r"_(exact|ais|pseudo)$"  # suffix of the columns of cbm evaluate
+_NAMES = {
+    "log_likelihood": "log-likelihood",
+    "lower_bound": "lower bound of the log-likelihood",
+    "pseudo_likelihood": "pseudo-likelihood",
+    "tighter_bound": "tighter bound of the log-likelihood",
+}
+# The first that was measured is shown by default
+_SHOWN = "log_likelihood", "cost", "lower_bound", "pseudo_likelihood"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of curves or records, such as ``test_lower_bound`` or ``weight_norm``."""
+
+    column: str
+
+    @property
+    def part(self) -> str:
+        """Part of the data that it is a mean over: train, valid, test, or empty."""
+        first = self.column.partition("_")[0]
+        return first if first in ("train", "valid", "test") else ""
+
+    @property
+    def better(self) -> int:
+        """1 if more is better (likelihoods, bounds), -1 if less is (costs), 0 for all others."""
+        return better(re.sub(_EVALUATED, "", self.column)) if self.part else 0
+
+    @property
+    def name(self) -> str:
+        """In words, without the part."""
+        name = self.column.removeprefix(f"{self.part}_")
+        return _NAMES.get(name, name.replace("_", " ").replace("log ", "log-"))
+
+    def unit(self, scale: str = "per-sample", rows: Sequence[int] = ()) -> str:
+        """Say what a value is of: ``per row`` or ``of all 8 rows``; empty for what is no mean over rows.
+
+        ``rows`` are the numbers of rows of the data sets; several are not said.
+        """
+        if not self.better or scale != "total":
+            return "per row" if self.better else ""
+        return f"of all {rows[0]:,} rows" if len(rows) == 1 else "of all rows"
+
+
+def fewest_effective(runs: int) -> float:
+    """Return the effective sample size of AIS that is no longer doubtful: a tenth of the runs, 2 at least."""
+    return max(2.0, runs / 10)
+
+
+def measured(columns: Iterable[str]) -> list[str]:
+    """Return the metrics in ``summary.csv``: those of curves and records, then those of cbm evaluate."""
+    columns = list(columns)
+    own = [column.removesuffix("_final") for column in columns if column.endswith("_final")]
+    return own + [column for column in columns if re.search(_EVALUATED, column) and Metric(column).better]
+
+
+def default_metric(frame: "pd.DataFrame") -> str | None:
+    """Return the metric to show of ``summary.csv`` if none is named, or None if nothing was evaluated.
+
+    The log-likelihood, else the cost of an auto encoder, else the lower bound of a deep machine: of the test
+    part, or of the training part if some trials have no test part.
+    """
+    for name in _SHOWN:
+        there = [f"{part}_{name}" for part in ("test", "train", "valid") if f"{part}_{name}_final" in frame]
+        if there:
+            return max(there, key=lambda one: frame[f"{one}_final"].notna().sum())  # the first of equals
+    return None

@@ -1,16 +1,18 @@
 """Which cells are shown: those selected, and of a setting that is chosen the best; the best machines."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid.settings import TableSpec
 from cbm_cli.results.cells import Cell, Cells, Choice, Measure, Trials, finite, make_cells, measure_of
-from cbm_cli.results.inventory import CellSettings, axes_of, telling_apart
-from cbm_cli.results.metrics import Metric, default_metric, measured
+from cbm_cli.results.folder import axes_of, telling_apart
+from cbm_cli.results.journal import CellSettings, Manifest
+from cbm_cli.results.outcome import Metric, default_metric, measured
 from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean, text_of
 
@@ -36,61 +38,62 @@ def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
     return tuple(text_of(cell.get(column)) for column in columns)
 
 
-def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tuple[str, ...]:
+def _varying(names: Iterable[str], cells: Sequence[CellSettings]) -> list[str]:
+    return [name for name in names if name != "run_id" and len({text_of(one.get(name)) for one in cells}) > 1]
+
+
+def _is_of_data(column: str) -> bool:
+    return column.split("_")[0] == "data"
+
+
+def columns_named(
+    name: str, cells: Sequence[CellSettings], option: str, varying: bool = False
+) -> tuple[str, ...]:
     """Return the columns that a name means: a column's own, or the grid's.
 
     ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means ``sliding_factor_visible``
-    and ``sliding_factor_hidden``, of which only the first is returned where both say the same.
+    and ``sliding_factor_hidden``, of which only the first is returned where both say the same. CbmError for
+    an unknown name, and with ``varying`` where all cells have one value.
     """
-    columns = [column for column in cells[0] if column != "run_id"]
-    asked, name = name, name.replace(".", "_")
-    if name in columns:
-        return (name,)
-    if parts := [column for column in columns if column.startswith(f"{name}_")]:
-        varied = telling_apart(cells, (), parts)
-        return varied or (parts[0],)
-    fields = [column for column in columns if column.endswith(f"_{name}")]
-    of_model = [column for column in fields if column == f"model_{name}"]
-    if len(of_model or fields) > 1:
-        raise CbmError(
-            f"{option} {asked}: several columns are called so; name one of {', '.join(fields)}", "conflict"
-        )
-    if not fields:
-        hint = did_you_mean(name, columns)
-        hint = hint if "did you mean" in hint else f"; {_what_varies(cells)}"
-        raise CbmError(f"{option} {asked}: no such setting{hint}", "unknown")
-    return tuple(of_model or fields)
+    columns, word = [column for column in cells[0] if column != "run_id"], name.replace(".", "_")
+    there, told = _varying(columns, cells), f"{option} {name}"
+    what_varies = f"what varies: {', '.join(there)}" if there else "nothing varies"
+    parts = [column for column in columns if column.startswith(f"{word}_")]
+    fields = [column for column in columns if column.endswith(f"_{word}")]
+    if word in columns:
+        found: tuple[str, ...] = (word,)
+    elif parts:
+        found = telling_apart(cells, (), parts) or (parts[0],)
+    elif not fields:
+        hint = did_you_mean(word, columns)
+        hint = hint if "did you mean" in hint else f"; {what_varies}"
+        raise CbmError(f"{told}: no such setting{hint}", "unknown")
+    elif f"model_{word}" in fields or len(fields) == 1:
+        found = (f"model_{word}" if f"model_{word}" in fields else fields[0],)
+    else:
+        raise CbmError(f"{told}: several columns are called so; name one of {', '.join(fields)}", "conflict")
+    if varying and not {*found} & {*there}:
+        value = " ".join(key_of(cells[0], found)) or "not set"
+        raise CbmError(f"{told}: is {value} in every cell; {what_varies}", "unsuited")
+    return found
 
 
-def varying_columns(name: str, cells: Sequence[CellSettings], option: str) -> tuple[str, ...]:
-    """Return the columns that a name means, as `columns_named`; CbmError if all cells have one value."""
-    columns = columns_named(name, cells, option)
-    if len({key_of(cell, columns) for cell in cells}) == 1:
-        value = " ".join(key_of(cells[0], columns)) or "not set"
-        raise CbmError(f"{option} {name}: is {value} in every cell; {_what_varies(cells)}", "unsuited")
-    return columns
-
-
-def _what_varies(cells: Sequence[CellSettings]) -> str:
-    """Say which settings vary."""
-    names = [name for name in cells[0] if name != "run_id" and len({text_of(c.get(name)) for c in cells}) > 1]
-    return f"what varies: {', '.join(names)}" if names else "nothing varies"
-
-
-def select_cells(
-    manifests: Sequence[Mapping[str, Any]], wanted: Wanted, constants: bool = False
-) -> list[Mapping[str, Any]]:
+def select_cells(manifests: Sequence[Manifest], wanted: Wanted, constants: bool = False) -> list[Manifest]:
     """Return manifests with the wanted cells only, of which some may have none.
 
     Numbers may be written in any way, as 0.1 or 1e-1. CbmError for a setting that is unknown, or does not
     vary unless ``constants`` may be named, and for a value that no cell of any manifest has.
     """
-    cells, tests = [cell for manifest in manifests for cell in manifest["cells"]], dict[Key, set[str]]()
+    cells, tests = [cell for manifest in manifests for cell in manifest.cells], dict[Key, set[str]]()
     for name, value in wanted:
-        columns = (columns_named if constants else varying_columns)(name, cells, "--select")
-        there = {text for cell in cells if len(texts := {*key_of(cell, columns)}) == 1 for text in texts}
+        columns = columns_named(name, cells, "--select", not constants)
+        there = {key[0] for key in (key_of(cell, columns) for cell in cells) if len({*key}) == 1}
         for one in [value] if value in there else map(str.strip, _COMMA.split(value)):
-            if not (found := there & {one} or there & {_number(one)}):
+            try:
+                found = there & {one} or there & {text_of(float(one))}
+            except ValueError:
+                found = set()
+            if not found:
                 known = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
                 raise CbmError(f"--select {name}={one}: no such value; there are {known}", "unknown")
             tests.setdefault(columns, set()).update(found)
@@ -98,32 +101,21 @@ def select_cells(
     def is_wanted(cell: CellSettings) -> bool:
         return all({*key_of(cell, columns)} in [{text} for text in texts] for columns, texts in tests.items())
 
-    return [
-        {**manifest, "cells": [cell for cell in manifest["cells"] if is_wanted(cell)]}
-        for manifest in manifests
-    ]
-
-
-def _number(text: str) -> str:
-    """Return the text of a number that may be written in another way; other text as it is."""
-    try:
-        return text_of(float(text))
-    except ValueError:
-        return text
+    return [manifest.with_cells(filter(is_wanted, manifest.cells)) for manifest in manifests]
 
 
 # The best value of a setting
 
 
 def choosing_of(
-    table: Mapping[str, Any], names: Sequence[str] | None = None, by: str | None = None
+    table: TableSpec, names: Sequence[str] | None = None, by: str | None = None
 ) -> Choosing | None:
     """Return what is to be chosen: as options say, with no names none, else as the grid's table says."""
-    if names is not None or not (own := table.get("choose")):
-        if by and not names:
-            raise CbmError(f"--by {by}: has no effect without --choose SETTING", "unsuited")
-        return Choosing(names, by or "valid", "--") if names else None
-    return Choosing(own, by or table["by"] or "valid", "--" if by else "table.")
+    if names is None and (own := table.choose):
+        return Choosing(own, by or table.by or "valid", "--" if by else "table.")
+    if by and not names:
+        raise CbmError(f"--by {by}: has no effect without --choose SETTING", "unsuited")
+    return Choosing(names, by or "valid", "--") if names else None
 
 
 def choose_values(cells: Cells, choosing: Choosing) -> Cells:
@@ -135,64 +127,56 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     value, the best validation value decides.
     """
     settings, option, names = [cell.settings for cell in cells], f"{choosing.place}choose", choosing.names
-    if choosing.place == "table.":  # --set or --select may leave one value
-        names = [name for name in names if len({text_of(one.get(name)) for one in settings}) > 1]
-        if not names:
-            return cells
-    columns = tuple(column for name in names for column in varying_columns(name, settings, option))
-    if any(column.split("_")[0] == "data" for column in columns):
+    if choosing.place == "table." and not (names := _varying(names, settings)):
+        return cells  # --set or --select has left one value
+    columns = tuple(it for name in names for it in columns_named(name, settings, option, varying=True))
+    if any(map(_is_of_data, columns)):
         told = f"{option} {' '.join(names)}: likelihoods of different data cannot be compared"
         raise CbmError(told, "unsuited")
     others = [name for name in settings[0] if name not in (*columns, "run_id")]
-    rivals: dict[Key, list[Cell]] = {}
+    measure, rivals = _deciding(cells, choosing), dict[Key, list[Cell]]()
     for cell in cells:
-        rivals.setdefault(key_of(cell.settings, others), []).append(cell)
+        rivals.setdefault(key_of(cell.settings, others), []).append(cell.measured(measure))
     if len(rivals) == len(settings):
-        also = [name for name in others if len({text_of(one.get(name)) for one in settings}) > 1]
-        told = f"every value goes with its own of {', '.join(also)}; choose those that belong together, too"
+        also = ", ".join(_varying(others, settings))
+        told = f"every value goes with its own of {also}; choose those that belong together, too"
         raise CbmError(f"{option} {' '.join(names)}: {told}", "conflict")
-    measure = _deciding(cells, choosing)
-    table = dict(cells.manifest["table"]) | {"statistic": cells.measure.statistic}
-    table |= {axis: [c for c in table[axis] if c not in columns] for axis in ("rows", "columns", "groups")}
-    best = [_best_of([one.measured(measure) for one in its], columns) for its in rivals.values()]
-    chosen = [cell.measured(cells.measure) for cell in best]
-    manifest = {**cells.manifest, "table": table, "cells": [cell.settings for cell in chosen]}
+    table, left = cells.manifest.table, dict[str, Any]()
+    for axis in ("rows", "columns", "groups"):
+        left[axis] = tuple(name for name in getattr(table, axis) if name not in columns)
+    table = table.model_copy(update=left | {"statistic": cells.measure.statistic})
+    chosen = [_best_of(its, columns).measured(cells.measure) for its in rivals.values()]
+    manifest = cells.manifest.with_cells((cell.settings for cell in chosen), table)
     return replace(cells, manifest=manifest, cells=chosen)
 
 
 def _deciding(cells: Cells, choosing: Choosing) -> Measure:
-    """Return what decides: the metric of the cells on another part; of what has no best, the usual one's."""
+    """What decides: the metric of the cells on another part; of what has no best, the usual one's."""
     (metric, scale, statistic), frame = cells.measure, cells.trials.frame
     if not metric.better:
-        metric, statistic = Metric(cells.manifest["table"]["metric"] or default_metric(frame) or ""), "max"
+        metric, statistic = Metric(cells.manifest.table.metric or default_metric(frame) or ""), "max"
     name, known = f"{choosing.by}{metric.column.removeprefix(metric.part)}", measured(frame)
     if name not in known or not metric.better:
         there = ", ".join(one for one in known if Metric(one).better) or "nothing that could decide"
-        told = f"the results hold no {name}; there is {there}"
         hint = "; hold_out: 0.2, beside data, makes a valid part" if choosing.by == "valid" else ""
-        raise CbmError(f"{choosing.place}by {choosing.by}: {told}{hint}", "missing")
+        told = f"the results hold no {name}; there is {there}{hint}"
+        raise CbmError(f"{choosing.place}by {choosing.by}: {told}", "missing")
     best = statistic == "best-valid" and choosing.by == "valid"
     return Measure(Metric(name), scale, "max" if best else statistic)
 
 
 def _best_of(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
-    """Return the best of cells, with the values of some settings as its choice."""
+    """The best of cells, with the values of some settings as its choice."""
 
     def goodness(cell: Cell) -> tuple[bool, float]:
-        known = finite(cell.value)
-        better = cell.measure.metric.better
-        return len(known) == cell.n > 0, better * float(known.mean()) if len(known) else -np.inf
+        good = cell.measure.metric.better * cell.mean
+        return len(finite(cell.value)) == cell.n > 0, -np.inf if np.isnan(good) else good
 
-    best, values = max(rivals, key=goodness), [cell.settings.get(columns[0]) for cell in rivals]
-    numbers = [value for value in values if isinstance(value, int | float) and len(columns) == 1]
-    choice = Choice(
-        {column: best.settings.get(column) for column in columns},
-        best.measure,
-        best.mean,
-        complete=all(cell.complete for cell in rivals),
-        at_end=len(numbers) == len({*values}) > 2
-        and best.settings[columns[0]] in (min(numbers), max(numbers)),
-    )
+    best, values = max(rivals, key=goodness), {*[cell.settings[columns[0]] for cell in rivals]}
+    ordered = len(columns) == 1 and len(values) > 2 and all(isinstance(it, int | float) for it in values)
+    at_end = ordered and best.settings[columns[0]] in (min(values), max(values))
+    shown = {column: best.settings.get(column) for column in columns}
+    choice = Choice(shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end)
     rest = {name: value for name, value in best.settings.items() if name not in columns}
     return replace(best, settings=rest, choice=choice)
 
@@ -226,16 +210,14 @@ def read_cells(
     for store, manifest in zip(stores, manifests, strict=True):
         frame = store.summary()
         if select:
-            frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
-        if frame.empty or not manifest["cells"]:
-            if manifest["cells"] or not select:
-                nothing = nothing or store.nothing_yet()
+            frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest.cells])]
+        if frame.empty or not manifest.cells:
+            nothing = nothing or (store.nothing_yet() if manifest.cells or not select else None)
             continue
         trials = Trials(frame, {store.experiment: store}.__getitem__)
         cells = make_cells(trials, manifest, Measure(Metric("")))
         try:
-            choosing = choosing_of(manifest["table"], choose, by)
-            yield with_measure(cells, choosing, metric, statistic)
+            yield with_measure(cells, choosing_of(manifest.table, choose, by), metric, statistic)
         except CbmError as error:  # of what is asked, which other experiments may have
             raise CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error), *error.kinds) from None
     if nothing:
@@ -246,7 +228,7 @@ def with_measure(
     cells: Cells, choosing: Choosing | None, metric: str | None = None, statistic: str | None = None
 ) -> Cells:
     """Return cells by a measure, as `measure_of`; with the best values of settings, if any are chosen."""
-    measure = measure_of(cells.trials, cells.manifest["table"], metric, statistic)
+    measure = measure_of(cells.trials, cells.manifest.table, metric, statistic)
     cells = replace(cells, measure=measure, cells=[cell.measured(measure) for cell in cells])
     return choose_values(cells, choosing) if choosing else cells
 
@@ -255,7 +237,7 @@ def with_measure(
 
 
 def best_machines(
-    store: Store, manifest: Mapping[str, Any] | None = None, metric: str | None = None
+    store: Store, manifest: Manifest | None = None, metric: str | None = None
 ) -> list[dict[str, Any]]:
     """Return the name or file of the best machine for each data set and each part of it that was evaluated.
 
@@ -267,67 +249,57 @@ def best_machines(
     frame, manifest = store.summary(), manifest or store.manifest()
     if frame.empty:
         raise store.nothing_yet()
-    trials = Trials(frame)
-    sets: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in make_cells(trials, manifest, Measure(Metric(""))):
-        of_data = (name for name in cell.settings if name.split("_")[0] == "data")
-        sets.setdefault(tuple(text_of(cell.settings[name]) for name in of_data), []).append(cell)
-    axes = axes_of(manifest)
-    found = [
-        _best_machine(store, [cell.measured(measure) for cell in cells], axes)
-        for cells in sets.values()
-        if (rows := np.concatenate([cell.rows for cell in cells])).size
-        for measure in _measures_of_best(frame.iloc[rows], manifest, metric)
-    ]
+    sets: dict[Key, list[Cell]] = {}
+    for cell in make_cells(Trials(frame), manifest, Measure(Metric(""))):
+        sets.setdefault(key_of(cell.settings, filter(_is_of_data, cell.settings)), []).append(cell)
+    axes, found = axes_of(manifest), []
+    for cells in sets.values():
+        if (rows := np.concatenate([cell.rows for cell in cells])).size:
+            measures = _measures_of_best(frame.iloc[rows], manifest, metric)
+            found += [_best_machine(store, [cell.measured(it) for cell in cells], axes) for it in measures]
     if not any(one["machine"] for one in found):
         raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
     return found
 
 
 def _best_machine(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> dict[str, Any]:
-    """Return the best machine of some cells by the values that they show."""
+    """The best machine of some cells by the values that they show."""
     metric, _, statistic = cells[0].measure
     about = {"data": cells[0].settings["data"], "part": metric.part, "machine": None, "metric": metric.column}
-    values = [
-        (metric.better * value, cell, trial)
-        for cell in cells
-        for trial, value in cell.values.items()
-        if np.isfinite(value)
-    ]
-    if not values:
+    values = [(value, cell, trial) for cell in cells for trial, value in cell.values.items()]
+    known = [one for one in values if np.isfinite(one[0])]
+    if not known:
         return about
-    value, cell, trial = max(values, key=lambda one: one[0])
+    value, cell, trial = max(known, key=lambda one: metric.better * one[0])
     run_id = cell.settings["run_id"]
-    at_best = statistic == "max" and store.has_best(run_id, trial)
+    at_best = statistic == "max" and "best" in store.machines_in(store.record(run_id, trial))
     return about | {
         "machine": str(store.machine(run_id, trial, at_best)[0]),
         "run_id": run_id,
         "trial": trial,
-        "value": metric.better * value,
+        "value": value,
         "when": "best validation" if at_best else "end of training",
         "settings": {axis: text_of(cell.settings[axis]) for axis in axes if axis in cell.settings},
     }
 
 
-def _measures_of_best(frame: "pd.DataFrame", manifest: Mapping[str, Any], asked: str | None) -> list[Measure]:
-    """Return what decides which machine is the best: one measure for each part that was evaluated."""
+def _measures_of_best(frame: "pd.DataFrame", manifest: Manifest, asked: str | None) -> list[Measure]:
+    """What decides which machine is the best: one measure for each part that was evaluated."""
     known = measured(frame)
     ranked = [name for name in known if Metric(name).better]
     if asked and asked not in known:
         raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}", "unknown")
     if asked and asked not in ranked:
-        raise CbmError(
-            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}",
-            "unsuited",
-        )
+        told = f"neither more nor less of it is better; there are {', '.join(ranked)}"
+        raise CbmError(f"--metric {asked}: {told}", "unsuited")
     valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
     curves = [name for name in valued if f"{name}_final" in frame]
     watched = next((name for name in curves if Metric(name).part == "valid"), None)
-    usual = [name for name in (asked, watched, manifest["table"]["metric"], default_metric(frame)) if name]
+    usual = [name for name in (asked, watched, manifest.table.metric, default_metric(frame)) if name]
     first = next((name for name in usual if name in valued), next(iter(usual), None))
     if first not in ranked:
         raise IncompleteError("nothing was evaluated of which more or less is better")
     base = first.removeprefix(Metric(first).part)
-    others = [f"{part}{base}" for part in ("test", "train", "valid")]
-    names = [first] if asked else dict.fromkeys([first, *(name for name in others if name in curves)])
+    others = [] if asked else [name for part in ("test", "train", "valid") if (name := part + base) in curves]
+    names = dict.fromkeys([first, *others])
     return [Measure(Metric(name), statistic="max" if name == watched else "final") for name in names]

@@ -5,28 +5,27 @@ import hashlib
 import io
 import json
 import math
+import platform
 import re
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import accumulate, pairwise
+from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cbm_cli.arrays import read_npz
+from cbm_cli.arrays import MOST_BYTES, located, read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results.contents import SMALL, TEXTS, as_text, content_of, csv_of, joined, npz, read_summary
-from cbm_cli.results.journal import Journal, Line, record_of
-from cbm_cli.results.journal import Trial as Key
-from cbm_cli.results.manifest import check_format, read_manifest, version_of, write_manifest
-from cbm_cli.results.outcome import Machine, Outcome, Progress, read_progress
-from cbm_cli.results.writing import EXPORTS, KINDS, PART, replacing, write_atomically, write_if_changed
+from cbm_cli.results.journal import FORMAT, Head, Journal, Key, Manifest, Record, Row, Table, sealed, unsealed
+from cbm_cli.results.outcome import Machine, Outcome, Progress
+from cbm_cli.results.writing import EXPORTS, KINDS, write_atomically, write_if_changed
 from cbm_cli.text import text_of
 from cbm_cli.version import __version__
 
@@ -35,12 +34,11 @@ if TYPE_CHECKING:
 
     from cbm_cli.grid.settings import Experiment, Trial
 
-LONG = 60.0  # seconds of a training whose checkpoint is kept unasked
-CHECKED = 1 << 26  # bytes of a journal that every reader of the summary has the time to check
-_VERSIONS = ("cbm", "kernel", "numpy", "numba")
-_MIXED = ("batch", "record_units")  # settings that are numbers or words
-_FILE = re.compile(r"trial-(\d{3}|[1-9]\d{3,})(-\d+|\.best)?\.npz", re.ASCII)  # names of cbm's own files
-_CHECKPOINT = re.compile(r"trial-(\d+)-(\d+)\.npz", re.ASCII)
+SMALL = 1 << 16  # bytes of a machine that still goes into a record
+LONG = 60.0  # seconds of a training whose end is kept, for longer ones
+_COUNTS = ("update", "epoch")  # columns of whole numbers, where they are whole
+_NOT_FINITE = {"nan": None, "inf": math.inf, "-inf": -math.inf}  # which JSON lacks
+_STATE = re.compile(r"trial-(\d{3,})-([0-9a-f]{10})\.npz", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,6 @@ class Store:
     """The folder ``results/<experiment>/``: the only place that knows the names and formats of its files."""
 
     folder: Path
-    keeps_checkpoints: bool = field(default=False, compare=False)  # of trainings of any length
-    _told: set[tuple[str, str]] = field(default_factory=set, compare=False)  # facts written
 
     @cached_property
     def journal(self) -> Journal:
@@ -65,30 +61,23 @@ class Store:
     def _manifest(self) -> Path:
         return self.folder / "manifest.json"
 
-    @property
-    def _summary(self) -> Path:
-        return self.folder / "summary.csv"
-
-    def place(self, kind: str, run: str, number: int, ending: str = "") -> Path:
-        """Return the path of a file of a trial: of ``machines``, ``unfinished`` and so on."""
-        return self.folder / kind / run / f"trial-{number:03d}{ending}.npz"
-
     # Writing
 
     def begin(self) -> None:
         """Refuse to write where something else is; CbmError."""
-        if self.journal.packed.exists() and not self.journal.path.exists():
-            remedy = f"choose another folder with -o, or first: gunzip {self.journal.packed}"
-            raise CbmError(f"{self.folder}: holds kept results, for reading only; {remedy}", "conflict")
         self.check_format()
         for path in (self.folder / name for name in (*KINDS, *EXPORTS)):
             if path.exists() and not path.is_dir():
                 raise CbmError(f"{path}: is a file where results need a folder; move it away", "conflict")
 
     def check_format(self) -> None:
-        """Refuse results that another version of cbm wrote in its own way; CbmError."""
-        with suppress(FileNotFoundError):
-            check_format(self._manifest, self._manifest.read_bytes())
+        """Refuse results that another version of cbm wrote in another form, but no damaged ones; CbmError."""
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            manifest = json.loads(self._manifest.read_bytes())
+            if manifest["format"] != FORMAT:
+                told = f"was written by cbm {manifest['versions']['cbm']} in another form"
+                remedy = "use that version, or run the grid again into another folder with -o"
+                raise CbmError(f"{self.folder}: {told}; {remedy}", "unreadable")
 
     def write(self, run_id: str, trial: "Trial", outcome: Outcome, course: str = "", start: str = "") -> None:
         """Write a finished trial.
@@ -96,97 +85,92 @@ class Store:
         ``course`` is the run-id without the length of training, under which longer trainings find the end of
         this one; ``start`` the SHA-256 of the machine file that the trial started from.
         """
-        number, files = trial.number, {}
-        texts = {"curve": csv_of(outcome.columns, outcome.curve)}
-        texts |= {"records": csv_of(outcome.recorded, outcome.records)} if outcome.records is not None else {}
+        number, made = trial.number, _versions() | outcome.computer
+        row: dict[str, Any] = {f"n_{part}": rows for part, rows in outcome.rows.items()} | outcome.summary()
+        row |= {"diverged": outcome.diverged, "epochs_to_convergence": outcome.converged}
+        record = Record(run_id, number, "finished", round(outcome.seconds, 3), seed=trial.seed, start=start)
+        record.made, record.row = made, {name: _plain(value) for name, value in row.items()}
+        record.curve = table_of(outcome.columns, outcome.curve)
+        record.records = table_of(outcome.recorded, outcome.records)
         for kind, machine in (("machine", outcome.machine), ("best", outcome.best_machine)):
-            if machine and len(content := npz(machine)) < SMALL:
-                texts[kind] = content
+            if machine and len(content := _npz(machine)) < SMALL:
+                setattr(record, kind, zlib.compress(content))
             elif machine:
                 write_atomically(self._machine_file(run_id, number, kind), content)
-                files[kind] = _sha256(content)
-        if course and outcome.end and (self.keeps_checkpoints or outcome.seconds > LONG):
-            end = replace(outcome.end, seconds=0.0).arrays() | {"start": np.array(start)}
-            path = self.place("checkpoints", course, number, f"-{outcome.end.update}")
-            write_atomically(path, npz(end, compressed=True))
-        row: dict[str, Any] = {
-            f"n_{part}": outcome.rows[part] for part in ("train", "valid", "test") if part in outcome.rows
-        }
-        row |= {name: _plain(value) for name, value in outcome.summary().items()}
-        row |= {"diverged": outcome.diverged, "epochs_to_convergence": outcome.converged}
-        record = _head(run_id, number, "finished", outcome.seconds, files)
-        record |= {"seed": trial.seed, "start": start, "row": row}
-        record |= {kind: as_text(content) for kind, content in texts.items()}
-        self._append(record, trial.settings.row(), {**_versions(), **outcome.computer})
-
-    def _append(self, record: dict[str, Any], settings: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-        """Append a finished trial, and what is to be known of its cell and its computer."""
-        run_id, number = record["run_id"], record["trial"]
-        self._tell("cell", run_id, {"settings": settings})
-        self._tell("made", made_id := _made_id(made), {"with": made})
-        self.journal.append(record | {"made": made_id})
-        if (state := self.state_path(run_id, number)).exists():
+                record.files[kind] = hashlib.sha256(content).hexdigest()
+        state = self.state_path(course, run_id, number)
+        end = outcome.end if course and outcome.seconds >= LONG else None
+        if end:
+            write_atomically(state, _npz(replace(end, seconds=0.0).arrays(start), np.savez_compressed))
+        self.journal.append(record)
+        if not end and state.exists():
             with suppress(CbmError):  # it is tried again, and the state stays
                 self.journal.flush()
                 state.unlink()
 
-    def _tell(self, kind: str, name: str, fact: Mapping[str, Any]) -> None:
-        """Append what is to be known of a cell or a computer, once."""
-        self._told.update(self._told or self.journal.index().facts)
-        if (kind, name) not in self._told:
-            self._told.add((kind, name))
-            self.journal.append({kind: name, **fact})
-
     def add_columns(self, run_id: str, number: int, columns: Mapping[str, Any]) -> None:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
-        record = self._record(run_id, number)
-        record["row"] |= {name: _plain(value) for name, value in columns.items()}
+        record = self.record(run_id, number)
+        record.row |= {name: _plain(value) for name, value in columns.items()}
         self.journal.append(record)
-
-    def adopt(self, other: "Store", run_id: str, number: int) -> None:
-        """Copy a trial that another experiment has already finished with exactly the same settings."""
-        record = other._record(run_id, number)
-        for kind in record["files"]:
-            path = self._machine_file(run_id, number, kind)
-            write_atomically(path, other._content(record, kind))
-        made = other.journal.fact("made", record["made"]).get("with", {})
-        self._append(record, other.journal.fact("cell", run_id).get("settings", {}), made)
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
         """Write what went wrong in a trial."""
-        self.journal.append(_head(run_id, number, "failed", 0.0, {}) | {"details": details})
+        self.journal.append(Record(run_id, number, "failed", details=details))
 
-    def write_progress(self, run_id: str, number: int, progress: Progress, start: str = "") -> None:
-        """Write the progress of an unfinished trial; ``start`` as for `write`."""
-        arrays = progress.arrays() | {"start": np.array(start)}
-        write_atomically(self.state_path(run_id, number), npz(arrays))
+    def write_progress(
+        self, run_id: str, number: int, progress: Progress, course: str, start: str = ""
+    ) -> None:
+        """Write the state of an unfinished trial; ``course`` and ``start`` as for `write`."""
+        write_atomically(self.state_path(course, run_id, number), _npz(progress.arrays(start)))
 
     def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
         if machine and self.pretrained(pretraining, number) is None:
-            write_atomically(self.place("pretrained", pretraining, number), npz(machine))
+            write_atomically(self._file("checkpoints", pretraining, number), _npz(machine))
 
     def write_manifest(
         self,
         experiment: "Experiment",
-        run_ids: Sequence[str],
+        run_ids: Mapping[str, str],
         data: Sequence[tuple[str, Dataset]],
         commit: str | None,
         folder: Path = Path(),
     ) -> None:
         """Write what was asked for: the resolved grid and its folder, the versions and the computer.
 
-        What damage to the journal has taken away of it is written there again.
+        ``run_ids`` are those of the cells, with their courses; ``data`` their data sets, with titles.
         """
         from cbm_cli.kernels.computer import computer
 
-        for left in self.folder.glob(PART):  # by a run that was killed before there was a manifest
-            left.unlink(missing_ok=True)
-        write_manifest(self._manifest, experiment, run_ids, data, commit, folder)
-        if self.damaged():
-            self._tell("made", _made_id(made := {**_versions(), **computer()}), {"with": made})
-            for run_id, cell in zip(run_ids, experiment.cells, strict=True):
-                self._tell("cell", run_id, {"settings": cell.row()})
+        others, courses, bounds = [], dict(run_ids), dict[str, set[float | None]]()
+        with suppress(CbmError):  # there is no manifest yet, or it is damaged
+            before, kept = self.manifest(), self.lines().keys() - {*run_ids}
+            others = [it for it in (*before.others, *before.cells) if it["run_id"] in kept]
+            courses |= {run_id: course for run_id, course in before.courses.items() if run_id in kept}
+        digests: dict[str, set[str]] = {}
+        for title, one in data:  # sizes of one set share a title, which then has no bound
+            bounds.setdefault(title, set()).add(one.upper_bound)
+            digests.setdefault(title, set()).add(one.digest)
+        manifest = Manifest(
+            format=FORMAT,
+            versions=_versions() | {"scipy": version("scipy")},
+            experiment=experiment.name,
+            description=experiment.description,
+            trials=experiment.trials,
+            seed=experiment.seed,
+            table=experiment.table,
+            cells=[{"run_id": name} | one.row() for name, one in zip(run_ids, experiment.cells, strict=True)],
+            settings=[cell.model_dump(mode="json", exclude_defaults=True) for cell in experiment.cells],
+            others=others,
+            courses=courses,
+            upper_bounds={title: bound for title, (bound, *more) in bounds.items() if bound and not more},
+            digests={title: sorted(its) for title, its in digests.items()},
+            grid_folder=str(folder.resolve()),
+            grid_commit=commit,
+            machine={"system": platform.platform(), "python": platform.python_version()} | computer(),
+        )
+        write_if_changed(self._manifest, sealed(manifest, indent=1))
 
     def flush(self) -> None:
         """Write what waits to be written."""
@@ -195,179 +179,115 @@ class Store:
     def export(self) -> None:
         """Write ``summary.csv``, and the curves and records of each run, for others to read."""
         self.journal.flush()
-        if self._current() is None:
-            self.journal.append(self._write_exports(self._runs()))
-            self.journal.flush()
+        summary, asked = self.folder / "summary.csv", {cell["run_id"]: cell for cell in self.manifest().cells}
+        known = {self.folder / "curves" / f"{run_id}.csv" for run_id in self.lines()}
+        known |= {self.folder / "records" / f"{it}.csv" for it in asked if asked[it].get("record_what")}
+        is_current = _changed(summary) > max(_changed(self._manifest), self.changed())
+        if is_current and all(path.exists() for path in known):
+            return
+        for run_id in self.lines():
+            records = [*self.journal.records((run_id, number) for number in sorted(self.finished(run_id)))]
+            for folder, kind in EXPORTS.items():
+                if tables := {one.trial: table for one in records if (table := getattr(one, kind))}:
+                    write_if_changed(self.folder / folder / f"{run_id}.csv", _csv(tables))
+        rows = [*self._rows(asked)]
+        settings = dict.fromkeys(name for cell in asked.values() for name in cell)
+        varying = [it for it in settings if len({text_of(cell.get(it)) for cell in asked.values()}) > 1]
+        names, text = dict.fromkeys(("experiment", "run_id", "trial", "seed", *varying)), io.StringIO()
+        for row in rows:
+            names |= dict.fromkeys(name for name in row if name not in settings)
+        writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asked[row["run_id"]] | row for row in rows)
+        write_atomically(summary, text.getvalue().encode())
 
     def finish(self) -> None:
-        """Write the exports, and the journal in the grid's order, unless they are current.
-
-        Records that do not count any more are left out.
-        """
+        """Write the exports, and the journal in the grid's order, without records that no longer count."""
         self.journal.flush_last()
-        index, runs = self.journal.index(), self._runs()
-        there = sum(1 for folder in EXPORTS for _ in (self.folder / folder).glob("*.csv"))
-        is_whole = there >= self.journal.last().get("tables", math.inf) and not index.damaged
-        if is_whole and self._current() is not None:
-            return
-        seal = self._write_exports(runs)
-        lines = [index.facts[fact] for fact in sorted(index.facts) if fact[0] == "made"]
-        for run_id in runs:
-            lines += [index.facts["cell", run_id]] if ("cell", run_id) in index.facts else []
-            lines += [line for _, line in sorted(index.runs[run_id].items())]
-        self.journal.rewrite(lines, seal)
-
-    def _write_exports(self, runs: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-        """Write the exports of runs; return the record that says of what they are."""
-        count = 0
-        for run_id, numbers in runs.items():
-            tables: dict[str, dict[int, bytes]] = {folder: {} for folder in EXPORTS}
-            for record in self.journal.records((run_id, number) for number in numbers):
-                for folder, kind in EXPORTS.items():
-                    if kind in record:
-                        tables[folder][record["trial"]] = self._content(record, kind)
-            for folder in filter(tables.get, EXPORTS):
-                write_if_changed(self.folder / folder / f"{run_id}.csv", joined(tables[folder]))
-                count += 1
-        with replacing(self._summary) as stream:
-            self._write_summary(stream, runs)
-            stream.seek(0)
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return {"exports": digest, "cells": self._cells_digest(), "tables": count}
-
-    def _runs(self) -> dict[str, list[int]]:
-        """Finished trials by run, the runs of the grid first, in its order."""
-        found = self.lines()
-        names = dict.fromkeys([*(cell["run_id"] for cell in self.manifest()["cells"]), *sorted(found)])
-        return {name: sorted(self.finished(name)) for name in names if name in found}
-
-    def _write_summary(self, stream: IO[bytes], runs: Mapping[str, Sequence[int]]) -> None:
-        """Write a row for each trial of the runs that the grid asks for: settings that vary, then results."""
-        cells = self.manifest()["cells"]
-        asked = {cell["run_id"] for cell in cells}
-        keys = [(run_id, number) for run_id in runs if run_id in asked for number in runs[run_id]]
-        settings = {name for cell in cells for name in cell if name != "run_id"}
-        left_out = {name for name in settings if len({text_of(cell.get(name)) for cell in cells}) == 1}
-        names = dict.fromkeys(("experiment", "run_id", "trial", "seed"))
-        for row in self.rows(keys):  # twice, as they may not fit into memory
-            names |= dict.fromkeys(row)
-        text = io.TextIOWrapper(stream, "utf-8", newline="")
-        writer = csv.DictWriter(
-            text, [name for name in names if name not in left_out], extrasaction="ignore", lineterminator="\n"
-        )
-        writer.writeheader()
-        for row in self.rows(keys):
-            missing = {name: "" for name in row.keys() - settings if row[name] == "nan" and name not in TEXTS}
-            writer.writerow(row | missing)
-        text.detach()
+        asked = [cell["run_id"] for cell in self.manifest().cells]
+        lines = self.lines()
+        runs = [run for run in dict.fromkeys([*asked, *sorted(lines)]) if run in lines]
+        self.journal.rewrite((run, number) for run in runs for number in sorted(lines[run]))
+        self.export()
 
     # Reading
 
-    def manifest(self) -> dict[str, Any]:
-        """Return the grid that was last run: description, trials, table, cells, upper_bounds, versions."""
-        return read_manifest(self._manifest)
+    def manifest(self) -> Manifest:
+        """Return the grid that was last run; CbmError if it is missing or damaged."""
+        again = "cbm run with its grid writes it again and keeps finished trials"
+        self.check_format()
+        try:
+            return unsealed(self._manifest.read_bytes(), Manifest)
+        except FileNotFoundError:
+            raise CbmError(f"{self._manifest}: missing; {again}", "missing") from None
+        except (ValueError, TypeError):
+            raise CbmError(f"{self._manifest}: damaged; {again}", "unreadable") from None
 
     def summary(self) -> "pd.DataFrame":
-        """Return one row per finished trial of the grid that was last run, in the grid's order.
+        """Return one row per finished trial of the grid that was last run, in the grid's order."""
+        import pandas as pd
 
-        They come from the journal where ``summary.csv`` is missing, damaged or older, and where the journal
-        is damaged. Settings that it leaves out, as they do not vary, are those of the manifest.
-        """
-        content = self._current()
-        damaged = self.damaged(torn=False) if content is None or self._is_soon_checked() else {}
-        if content is None or damaged:
-            for problem in damaged.values():
-                warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
-            self._write_summary(made := io.BytesIO(), self._runs())
-            content = made.getvalue()
-        return self._with_settings(read_summary(content))
+        cells = {cell["run_id"]: cell for cell in self.manifest().cells}
+        for problem in self.damaged().values():
+            warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
+        rows, names = [*self._rows(cells)], dict.fromkeys(("experiment", "run_id", "trial", "seed"))
+        for row in rows:
+            names.update(row)
+        found = pd.DataFrame(_columns(names, rows))
+        settings = dict.fromkeys(name for cell in cells.values() for name in cell if name != "run_id")
+        shown = pd.DataFrame(_columns(settings, [*cells.values()]), [*cells])
+        shown = shown.loc[found["run_id"]].set_index(found.index)
+        return pd.concat([found.iloc[:, :4], shown, found.iloc[:, 4:]], axis=1)
+
+    def _rows(self, runs: Iterable[str]) -> Iterator[dict[str, Any]]:
+        return self.rows((run_id, number) for run_id in runs for number in sorted(self.finished(run_id)))
+
+    def rows(self, keys: Iterable[Key]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of finished trials, but for their settings."""
+        for one in self.journal.records(keys, Row):
+            about = {"experiment": self.experiment, "run_id": one.run_id, "trial": one.trial}
+            made = {f"{name}_version": text_of(one.made.get(name)) for name in _versions()}
+            row = {name: _NOT_FINITE.get(value, value) for name, value in one.row.items()}
+            yield {**about, "seed": one.seed, **row, "seconds": one.seconds, **made}
 
     def nothing_yet(self) -> IncompleteError:
         """Return the error that no trial is finished."""
         return IncompleteError(f"{self.folder}: no trial is finished yet; start with: cbm run")
 
-    def _is_soon_checked(self) -> bool:
-        return self.journal.path.exists() and self.journal.path.stat().st_size <= CHECKED
-
-    def _current(self) -> bytes | None:
-        """The text of ``summary.csv`` if the last record of the journal names it and the cells."""
-        last = self.journal.last()
-        with suppress(OSError, KeyError):
-            content = self._summary.read_bytes()
-            if (last["exports"], last["cells"]) == (_sha256(content), self._cells_digest()):
-                return content
-        return None
-
-    def _cells_digest(self) -> str:
-        return _sha256(json.dumps(self.manifest()["cells"]).encode())
-
-    def _with_settings(self, frame: "pd.DataFrame") -> "pd.DataFrame":
-        import pandas as pd
-
-        there, cells = {*frame["run_id"]}, {cell["run_id"]: cell for cell in self.manifest()["cells"]}
-        names = dict.fromkeys(name for cell in cells.values() for name in cell)
-        shown = (cells[run_id] for run_id in cells if run_id in there)
-        given = [{name: value for name, value in cell.items() if value is not None} for cell in shown]
-        table = pd.DataFrame(given, columns=names).set_index("run_id")
-        mixed = {name: table[name].map(text_of, na_action="ignore") for name in _MIXED if name in table}
-        settings = table.assign(**mixed).loc[frame["run_id"]].set_index(frame.index)
-        rest = frame.iloc[:, 4:].drop(columns=settings.columns, errors="ignore")
-        return pd.concat([frame.iloc[:, :4], settings, rest], axis=1)
+    def lines(self) -> Mapping[str, Mapping[int, Head]]:
+        """Return what is known of trials by run-id and number, without the rest of their records."""
+        return self.journal.read().runs
 
     def runs(self) -> set[str]:
         """Return the run-ids with a record, or with the state of an unfinished trial."""
-        return {*self.lines(), *self.folders("unfinished")}
-
-    def folders(self, kind: str, run: str = "*") -> dict[str, list[Path]]:
-        """Return the files of a kind by the run that they belong to, but for what links lead to."""
-        found: dict[str, list[Path]] = {}
-        for path in (self.folder / kind).glob(f"{run}/trial-*.npz"):
-            is_elsewhere = path.parent.is_symlink() or path.parents[1].is_symlink()
-            if _FILE.fullmatch(path.name) and path.is_file() and not is_elsewhere:
-                found.setdefault(path.parent.name, []).append(path)
-        return found
+        return {*self.lines(), *(run_id for run_id, _ in self.states())}
 
     def finished(self, run_id: str) -> frozenset[int]:
         """Return the numbers of the finished trials of a run."""
-        lines = self.lines().get(run_id, {})
-        return frozenset(number for number, line in lines.items() if line.finished)
+        return frozenset(number for number, line in self.lines().get(run_id, {}).items() if line.finished)
 
     def unfinished(self, run_id: str) -> tuple[frozenset[int], frozenset[int]]:
         """Return the numbers of the interrupted and of the failed trials of a run."""
-        done, files = self.finished(run_id), self.folders("unfinished", run_id).get(run_id, ())
-        states = {int(path.stem[6:]) for path in files if path.stem[6:].isdigit()}
-        return frozenset(states - done), frozenset(self.lines().get(run_id, {}).keys() - done)
+        done, begun = self.finished(run_id), {number for run, number in self.states() if run == run_id}
+        return frozenset(begun - done), frozenset(self.lines().get(run_id, {}).keys() - done)
 
     def failure(self, run_id: str, number: int) -> str:
         """Return what went wrong in a failed trial."""
-        return str(next(self.journal.records([(run_id, number)])).get("details", ""))
+        return next(self.journal.records([(run_id, number)])).details
 
     def changed(self) -> int:
         """Return when a trial was last written, in nanoseconds."""
-        return self.journal.path.stat().st_mtime_ns if self.journal.path.exists() else 0
+        return _changed(self.journal.path)
 
-    def damaged(self, torn: bool = True) -> dict[Key, str]:
-        """Return what lines are damaged, by trial or, where that is unknown, by ``""`` and number.
+    def damaged(self) -> Mapping[Key, str]:
+        """Return what lines are damaged, by trial or, where that is unknown, by ``""`` and number."""
+        return self.journal.read().damaged
 
-        A ``torn`` line at the end may be one that is being written.
-        """
-        index, found = self.journal.index(), {}
-        for number, key in index.damaged.items():
-            if number > index.lines and not torn:
-                continue
-            whose = f" (trial {key[1]} of {key[0]})" if key else ""
-            found[key or ("", number)] = f"{self.journal.path}: line {number}{whose}: damaged"
-        return found
-
-    def lines(self) -> Mapping[str, Mapping[int, Line]]:
-        """Return the newest records of trials by run and number, but for their content."""
-        return self.journal.index().runs
-
-    def problem(self, run_id: str, number: int, line: Line) -> str:
+    def problem(self, line: Head) -> str:
         """Return what is wrong with the files of a finished trial, or nothing."""
         try:
-            for kind, digest in json.loads(line.files).items() if line.files != b"{}" else ():
-                _checked(self._machine_file(run_id, number, kind), digest)
+            for kind in line.files:
+                self.machine_of(line, kind)
         except CbmError as error:
             return str(error)
         return ""
@@ -380,148 +300,88 @@ class Store:
                 found.setdefault(run_id, []).extend(line.seconds for line in lines.values() if line.finished)
         return found
 
-    def made(self, run_id: str, number: int) -> dict[str, str]:
-        """Return what is known of the versions and of the computer that ran a finished trial."""
-        return self.journal.fact("made", self._record(run_id, number).get("made", "")).get("with", {})
-
-    def started_from(self, run_id: str, number: int) -> str:
-        """Return the SHA-256 of the machine file that a finished trial started from, or an empty text."""
-        return self._record(run_id, number)["start"]
-
-    def _record(self, run_id: str, number: int) -> dict[str, Any]:
-        """The record of a finished trial; CbmError if it is missing or damaged."""
-        try:
-            record = next(self.journal.records([(run_id, number)]))
-            if record["state"] == "finished" and isinstance(record["row"], dict):
+    def record(self, run_id: str, number: int) -> Record:
+        """Return the record of a finished trial; CbmError if it is missing or damaged."""
+        for record in self.journal.records([(run_id, number)]):
+            if record.finished:
                 return record
-        except (KeyError, TypeError):
-            pass
         told = f"{self.journal.path}: trial {number} of {run_id} is damaged or missing"
         raise CbmError(f"{told}; cbm run repeats it", "missing")
-
-    def row(self, run_id: str, number: int) -> dict[str, Any] | None:
-        """Return the row of one finished trial, or None with a warning if its record is damaged."""
-        return next(self.rows([(run_id, number)]), None)
-
-    def rows(self, keys: Iterable[Key]) -> Iterator[dict[str, Any]]:
-        """Yield the rows of finished trials; those with damaged records are left out, with a warning."""
-        fact = cache(self.journal.fact)
-        with self.journal.reading() as (stream, index):
-            for run_id, number in keys:
-                try:
-                    record = record_of(stream, index.runs[run_id][number], self.journal.path)
-                    cell = fact("cell", run_id).get("settings", {})
-                    made = fact("made", record["made"]).get("with", {})
-                    yield {
-                        "experiment": self.experiment,
-                        "run_id": run_id,
-                        "trial": number,
-                        "seed": record["seed"],
-                        **cell,
-                        **record["row"],
-                        "seconds": record["seconds"],
-                        **{f"{name}_version": made.get(name) for name in _VERSIONS},
-                    }
-                except (CbmError, KeyError, TypeError):
-                    told = f"{self.journal.path}: trial {number} of {run_id}: damaged"
-                    warnings.warn(f"{told}; cbm run repeats this trial", stacklevel=3)
-
-    def contents(self, run_id: str, number: int) -> dict[str, bytes]:
-        """Return curve, records and machines of a finished trial: CSV and NPZ files."""
-        record = self._record(run_id, number)
-        kinds = ("curve", "records", "machine", "best")
-        return {
-            kind: self._content(record, kind) for kind in kinds if kind in record or kind in record["files"]
-        }
-
-    def tables(self, kind: str, run_id: str, numbers: Iterable[int]) -> dict[int, bytes]:
-        """Return the ``curve`` or the ``records`` of trials of a run as CSV, where there are any."""
-        records = self.journal.records((run_id, int(number)) for number in numbers)
-        return {one["trial"]: self._content(one, kind) for one in records if kind in one}
 
     def curve(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
         return self.curves(run_id, [number])[0]
 
     def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
-        """Return the curves of several trials of a run, read as one file: pandas starts slowly."""
-        numbers = [*numbers]
-        try:
-            found = self.tables("curve", run_id, numbers)
-            contents = [found[number] for number in numbers]
-        except KeyError:
-            for number in {*numbers} - self.finished(run_id):
-                self._record(run_id, number)  # says that it is damaged
+        """Return the curves of several trials of a run."""
+        keys = [(run_id, int(number)) for number in numbers]
+        found = [_frame(one.curve) for one in self.journal.records(keys) if one.curve]
+        if len(found) < len(keys):
             told = f"{self.folder}: keeps no curves of {run_id}; run it again, into another folder"
-            raise IncompleteError(told) from None
-        heads, _, bodies = zip(*(content.partition(b"\n") for content in contents), strict=True)
-        if len({*heads}) == 1 and all(body[-1:] in (b"", b"\n") for body in bodies):
-            ends = [0, *accumulate(body.count(b"\n") for body in bodies)]
-            whole = self._parsed(heads[0] + b"\n" + b"".join(bodies), run_id)
-            if len(whole) == ends[-1]:
-                return [whole.iloc[first:last] for first, last in pairwise(ends)]
-        return [self._parsed(content, run_id) for content in contents]
+            raise IncompleteError(told)
+        return found
 
     def records(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
-        return self._parsed(self.tables("records", run_id, [number]).get(number, b"update\n"), run_id)
-
-    def _parsed(self, content: bytes, run_id: str) -> "pd.DataFrame":
-        import pandas as pd
-
-        try:
-            return pd.read_csv(io.BytesIO(content))
-        except ValueError as error:
-            told = f"{self.journal.path}: {run_id}: is no table of numbers ({error})"
-            raise CbmError(told, "unreadable") from None
+        return _frame(self.record(run_id, number).records or {"update": []})
 
     def machine(self, run_id: str, number: int, best: bool = False) -> tuple[Path, bytes]:
         """Return the name and the NPZ file of a trial's machine, final or best-valid; CbmError without it."""
-        record, kind = self._record(run_id, number), "best" if best else "machine"
-        if kind in record["files"]:
-            return self._machine_file(run_id, number, kind), self._content(record, kind)
+        record, kind = self.record(run_id, number), "best" if best else "machine"
         name = self.folder.parent / f"{run_id}:{number}{':best' * best}"
-        if kind not in record:
-            told = "holds no best-valid machine" if best and "machine" in record else "keeps no machine"
+        if kind not in (there := self.machines_in(record)):
+            told = "holds no best-valid machine" if there else "keeps no machine"
             raise CbmError(f"{name}: {self.folder} {told} of this trial", "missing")
-        return name, self._content(record, kind)
+        if kind in record.files:
+            name = self._machine_file(run_id, number, kind)
+        return name, self.machine_of(record, kind)
 
-    def has_best(self, run_id: str, number: int) -> bool:
-        """Whether the machine at the best validation value of a trial is kept."""
-        record = self._record(run_id, number)
-        return "best" in record or "best" in record["files"]
+    def machine_of(self, record: Head, kind: str) -> bytes:
+        """Return a machine of a record, or the file that it names; CbmError if that has changed."""
+        path = self._machine_file(record.run_id, record.trial, kind)
+        with located(path, "machine"):
+            if kind not in record.files:
+                unpacking = zlib.decompressobj()
+                content = unpacking.decompress(getattr(record, kind), MOST_BYTES)
+                if not unpacking.eof:
+                    raise ValueError("cut short, or huge")
+                return content
+            content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != record.files[kind]:
+            raise CbmError(f"{path}: was cut short or changed after it was written", "changed")
+        return content
+
+    def machines_in(self, record: Record) -> list[str]:
+        """Return which machines of a trial are kept: the final ``machine``, and the ``best``-valid one."""
+        return [kind for kind in ("machine", "best") if kind in record.files or getattr(record, kind)]
 
     def _machine_file(self, run_id: str, number: int, kind: str) -> Path:
-        return self.place("machines", run_id, number, ".best" if kind == "best" else "")
+        return self._file("machines", run_id, number, ".best" if kind == "best" else "")
 
-    def _content(self, record: Mapping[str, Any], kind: str) -> bytes:
-        """What a record holds, or the file that it names; CbmError if that has changed."""
-        if kind in record["files"]:
-            return _checked(
-                self._machine_file(record["run_id"], record["trial"], kind), record["files"][kind]
-            )
-        try:
-            return content_of(record[kind])
-        except (ValueError, TypeError):
-            told = f"{self.journal.path}: {kind} of trial {record['trial']} of {record['run_id']}"
-            raise CbmError(f"{told}: cannot be read", "unreadable") from None
+    def _file(self, kind: str, run: str, number: int, ending: str = "") -> Path:
+        return self.folder / kind / run / f"trial-{number:03d}{ending}.npz"
 
-    # What is not finished
+    # Where trainings go on
 
-    def state_path(self, run_id: str, number: int) -> Path:
-        """Return the path of the state of an unfinished trial."""
-        return self.place("unfinished", run_id, number)
+    def state_path(self, course: str, run_id: str, number: int) -> Path:
+        """Return the path of the state of a trial: of an unfinished one, or at the end of a long one."""
+        return self._file("checkpoints", course, number, f"-{run_id[-10:]}")
 
-    def progress(self, run_id: str, number: int, start: str = "") -> Progress | None:
-        """Read the progress of an unfinished trial; see `read_progress`."""
-        return read_progress(self.state_path(run_id, number), start)
+    def states(self) -> dict[Key, Path]:
+        """Return the states that there are, by run-id and number."""
+        return {(f"{path.parent.name[:-10]}{match[2]}", int(match[1])): path for path, match in _states(self)}
 
     def pretrained(self, pretraining: str, number: int) -> Machine | None:
         """Return the layers that a trial with the same pre-training has written, or None."""
-        try:
-            return read_npz(self.place("pretrained", pretraining, number))
-        except CbmError:
-            return None
+        with suppress(CbmError):
+            return read_npz(self._file("checkpoints", pretraining, number))
+        return None
+
+
+def _states(store: Store) -> Iterator[tuple[Path, re.Match[str]]]:
+    for path in sorted((store.folder / "checkpoints").glob("*/trial-*.npz")):
+        if match := _STATE.fullmatch(path.name):
+            yield path, match
 
 
 def stores_in(root: Path) -> list[Store]:
@@ -529,48 +389,63 @@ def stores_in(root: Path) -> list[Store]:
     return [Store(path.parent) for path in sorted(root.glob("*/trials.jsonl"))]
 
 
-def checkpoints_in(root: Path) -> dict[str, list[tuple[int, int, Path]]]:
-    """Return the checkpoints of all experiments by their course: number of the trial, updates, file."""
-    found: dict[str, list[tuple[int, int, Path]]] = {}
-    for store in stores_in(root):
-        for course, paths in store.folders("checkpoints").items():
-            for match, path in ((_CHECKPOINT.fullmatch(path.name), path) for path in sorted(paths)):
-                if match:
-                    found.setdefault(course, []).append((int(match[1]), int(match[2]), path))
+def states_in(root: Path) -> dict[Key, list[Path]]:
+    """Return the states of trials of all experiments, by course and number."""
+    found: dict[Key, list[Path]] = {}
+    for folder in sorted({path.parent for path in root.glob("*/checkpoints")}):
+        for path, match in _states(Store(folder)):
+            found.setdefault((path.parent.name, int(match[1])), []).append(path)
     return found
 
 
-def _head(run_id: str, number: int, state: str, seconds: float, files: Mapping[str, str]) -> dict[str, Any]:
-    """The beginning of a record, which an index reads."""
-    about = {"run_id": run_id, "trial": number, "state": state, "seconds": round(seconds, 3)}
-    return about | {"files": dict(files)}
-
-
+@cache
 def _versions() -> dict[str, Any]:
-    versions = {"cbm": __version__, "kernel": KERNEL_VERSION}
-    return versions | {name: version_of(name) for name in ("numpy", "numba")}
+    """The versions that decide what a trial results in."""
+    return {"cbm": __version__, "kernel": KERNEL_VERSION} | {it: version(it) for it in ("numpy", "numba")}
 
 
-def _made_id(made: Mapping[str, Any]) -> str:
-    return _sha256(json.dumps(made).encode())[:12]
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def _checked(path: Path, digest: str) -> bytes:
-    """The content of a file; CbmError if it is missing or has changed since it was written."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise CbmError(f"{path}: missing", "missing") from None
-    except OSError as error:
-        raise CbmError(f"{path}: cannot be read: {error.strerror}", "system") from None
-    if _sha256(content) != digest:
-        raise CbmError(f"{path}: was cut short or changed after it was written", "changed")
-    return content
+def _npz(arrays: Mapping[str, Any], write: Any = np.savez) -> bytes:
+    write(stream := io.BytesIO(), **arrays)
+    return stream.getvalue()
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: float | str) -> float | str:
-    return value if isinstance(value, str) or np.isfinite(value) else str(value)  # JSON has no -inf
+def table_of(columns: Sequence[str], rows: np.ndarray | None) -> Table:
+    """Return the rows of a curve or of records by column, as a record holds them; nothing without rows."""
+    pairs = [] if rows is None else zip(columns, rows.T.tolist(), strict=True)
+    return {
+        name: [int(it) if name in _COUNTS and it % 1 == 0 else _plain(it) for it in column]
+        for name, column in pairs
+    }
+
+
+def _columns(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
+    """Return rows by column; what is missing is NaN, as pandas has it."""
+    return {name: [math.nan if (it := row.get(name)) is None else it for row in rows] for name in names}
+
+
+def _frame(table: Table) -> "pd.DataFrame":
+    import pandas as pd
+
+    kinds: dict[str, Any] = dict.fromkeys(_COUNTS)
+    return pd.DataFrame({name: np.array(its, kinds.get(name, float)) for name, its in table.items()})
+
+
+def _csv(tables: Mapping[int, Table]) -> bytes:
+    """Return the tables of trials below each other, with the number of the trial before each row."""
+    names, text = dict.fromkeys(name for table in tables.values() for name in table), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["trial", *names])
+    for number, table in tables.items():
+        none = [""] * len(next(iter(table.values())))
+        writer.writerows(zip([number] * len(none), *(table.get(it, none) for it in names), strict=True))
+    return text.getvalue().encode()

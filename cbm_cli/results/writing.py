@@ -1,22 +1,21 @@
-"""Writing files so that a reader sees either a whole file or none."""
+"""Writing: whole files or none, and one writer at a time in a results folder; readers never wait."""
 
-import contextlib
 import os
 import secrets
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 
+from filelock import AcquireReturnProxy, FileLock, SoftFileLock, Timeout
+
 from cbm_cli.errors import CbmError
 
-KINDS = ("machines", "unfinished", "checkpoints", "pretrained")  # folders with a folder for each run
+KINDS = ("machines", "checkpoints")  # folders of files of trials
 EXPORTS = {"curves": "curve", "records": "records"}  # folders with a table for each run, and what is in it
-PART = ".cbm-*.part"  # names of files that are being written; nobody else uses such names
-
-
-def part_beside(path: Path) -> Path:
-    """Return a name beside a file that nobody else uses."""
-    return path.parent / f".cbm-{os.getpid()}-{secrets.token_hex(6)}.part"
+_PART = ".cbm-*.part"  # names of files that are being written; nobody else uses such names
+_LOCK, _WRITER = ".cbm-lock", ".cbm-writer"
 
 
 def cannot_write(path: Path, error: OSError) -> CbmError:
@@ -24,18 +23,10 @@ def cannot_write(path: Path, error: OSError) -> CbmError:
     return CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o", "system")
 
 
-def left_behind(folder: Path) -> Iterator[Path]:
-    """Return files of killed writers: in a results folder and in those of its experiments."""
-    yield from folder.glob(PART)
-    for manifest in folder.glob("*/manifest.json"):
-        for place in ("", *(f"{kind}/" for kind in (*KINDS, *EXPORTS)), *(f"{kind}/*/" for kind in KINDS)):
-            yield from manifest.parent.glob(f"{place}{PART}")
-
-
-@contextlib.contextmanager
+@contextmanager
 def replacing(path: Path) -> Iterator[BufferedRandom]:
     """Open a file that takes the place of ``path`` at the end, once it is on disk; CbmError if that fails."""
-    temporary = part_beside(path)
+    temporary = path.parent / f".cbm-{os.getpid()}-{secrets.token_hex(6)}.part"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("x+b") as stream:
@@ -47,13 +38,13 @@ def replacing(path: Path) -> Iterator[BufferedRandom]:
     except OSError as error:
         raise cannot_write(path, error) from error
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             temporary.unlink()
 
 
 def flush_folder(folder: Path) -> None:
     """Put the names in a folder on disk, where the system can."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -71,3 +62,46 @@ def write_if_changed(path: Path, content: bytes) -> None:
     """Write atomically, unless the file already has this content."""
     if not path.is_file() or path.read_bytes() != content:
         write_atomically(path, content)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only one who writes into a results folder; CbmError that names another one.
+
+    The lock belongs to the process: it ends with it, however it ends. Where the disk has no such locks, a
+    file names the holder instead. Temporary files that an earlier writer left behind are removed.
+    """
+    is_new, path, writer = not folder.exists(), folder / _LOCK, folder / _WRITER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _acquired(path)
+    except Timeout:
+        name = writer.read_text("utf-8", "replace") if writer.exists() else "another cbm"
+        told = f"{name} is writing here; wait until it has ended, or choose another folder with -o"
+        raise CbmError(f"{folder}: {told}", "system") from None
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        with lock:
+            own = [path.parent for path in folder.glob("*/manifest.json")]
+            for left in (*folder.glob(_PART), *(path for place in own for path in place.rglob(_PART))):
+                with suppress(OSError):  # gone, or a folder of this name
+                    left.unlink()
+            write_atomically(writer, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            try:
+                yield
+            finally:
+                writer.unlink(missing_ok=True)
+    finally:
+        if is_new and {*folder.iterdir()} <= {path}:  # nothing was written
+            path.unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def _acquired(path: Path) -> AcquireReturnProxy:
+    try:
+        return FileLock(path).acquire(timeout=0)
+    except Timeout:
+        raise
+    except OSError:  # as on some network disks
+        return SoftFileLock(f"{path}-held").acquire(timeout=0)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
-from cbm_cli.results.inventory import CellSettings, telling_apart
+from cbm_cli.results.folder import telling_apart
+from cbm_cli.results.journal import CellSettings
 from cbm_cli.results.selection import Key, columns_named, key_of
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
@@ -130,7 +131,7 @@ class ResultsTable:
     def document(self) -> Document:
         """Return the table to print."""
         axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
-        description = manifest.get("description", "")
+        description = manifest.description
         title = f"About: {description}" if description else ""
         notes = caption(self.cells, [entry.verdict for entry in self.entries], self.marking)
         corner = Label.of("-".join(map(name_of, axes.rows)))
@@ -143,7 +144,7 @@ class ResultsTable:
             lines: list[list[Item]] = [[stub, *row] for stub, row in zip(stubs, rows, strict=True)]
             groups.append(Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines))
         header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
-        sheet = Sheet(header, groups, title, manifest.get("experiment", ""))
+        sheet = Sheet(header, groups, title, manifest.experiment)
         about = {
             "about": description,
             "metric": measure.metric.column,
@@ -272,7 +273,7 @@ def _in_order(keys: Iterable[Key]) -> list[Key]:
 
 def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     """Return the asked-for axes, and the default ones without the columns that were asked for elsewhere."""
-    settings, defaults = [cell.settings for cell in cells], cells.manifest["table"]
+    settings, defaults = [cell.settings for cell in cells], cells.manifest.table
     chosen = {column for cell in cells if cell.choice for column in cell.choice.values}
     for axis, name in ((axis, name) for axis, names in asked.items() for name in names):
         if name.replace(".", "_") in chosen:
@@ -284,7 +285,7 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     }
     taken = {column for columns in named.values() for column in columns}
     axes = {
-        axis: named[axis] if axis in named else tuple(c for c in defaults[axis] if c not in taken)
+        axis: named[axis] if axis in named else tuple(c for c in getattr(defaults, axis) if c not in taken)
         for axis in ("groups", "rows", "columns")
     }
     for one, other in combinations(axes, 2):

@@ -7,7 +7,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from cbm_cli.results.journal import sealed, unsealed
+import msgspec
+
+from cbm_cli.results.journal import Manifest, sealed, unsealed
 from cbm_cli.results.writing import EXPORTS
 from tests.builders import cbm
 from tests.golden.cases import CASES, FILE, LONG, SHORT, run_case, values_of, write
@@ -37,7 +39,8 @@ def make_results() -> None:
         folder = Path(name, "results")
         cbm("run", HERE / "grid.yaml", "--output", folder, "--jobs", 0)
         for path in folder.glob("*/manifest.json"):
-            manifest = unsealed(path.read_bytes()) | {"grid_folder": "", "grid_commit": None}
+            manifest = unsealed(path.read_bytes(), Manifest)
+            manifest = msgspec.structs.replace(manifest, grid_folder="", grid_commit=None)
             path.write_bytes(sealed(manifest, indent=1))
         with zipfile.ZipFile(RESULTS, "w", zipfile.ZIP_DEFLATED) as file:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -17,7 +17,7 @@ from cbm_cli.cli import main
 HERE = Path(__file__).parent
 RESULTS, OUTPUTS = HERE / "results.zip", HERE / "outputs"
 _RBM = "rbm-4_aa-b_PCD-1_0.1:0 --data bars-and-stripes:size=3"
-_DEEP = "ddd-b-s_PCD-1_0.1:0 --data bars-and-stripes:size=3"
+_DEEP = "dbm-4-3_ddd-b-s_PCD-1_0.1:0 --data bars-and-stripes:size=3"
 _ENCODER = "auto-encoder-half_dd-b-s:1:best --data bars-and-stripes:size=3"
 
 # File of the output -> commands; the first word behind a command is a place in the results folder.
