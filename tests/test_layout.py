@@ -1,4 +1,4 @@
-"""How the code is laid out: short functions of few parameters, every name once. lint-imports checks imports."""
+"""How the code is laid out: short functions of few parameters, every name once."""
 
 import ast
 from pathlib import Path

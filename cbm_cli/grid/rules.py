@@ -88,12 +88,8 @@ def _of_gradient(s: Any) -> Iterator[Conflict]:
     """Yield what would be wrong with the gradient."""
     model, gradient, letters = s.model, s.gradient, s.scheme.letters
     scaled = gradient.kind == "natural" or gradient.scale_to != "none"
-    yield (
-        model.kind == "dbm" and scaled,
-        "gradient",
-        "unsuited",
-        "the natural gradient and scale_to are for RBMs, not a dbm",
-    )
+    told = "the natural gradient and scale_to are for RBMs, not a dbm"
+    yield model.kind == "dbm" and scaled, "gradient", "unsuited", told
     for name, letter in (("standard", "0"), ("enhanced", "a")):
         scheme = Scheme(letter * model.layers)
         moves = name == "enhanced" and (s.scheme.sliding or not s.scheme.before)
