@@ -252,7 +252,9 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
     folder = [results] if named == "run of the folder" else []
     words = [path.rpartition("/")[2]] if folder else words
     figure, _ = figure_of("plot", *folder, "filters", *words, *rows)
-    ((_, axes),) = panels_of(figure)
+    ((title, axes),) = panels_of(figure)
+    settings = f"shifting-bar, {RATES[0.1]}, {NAMES['aa^b']}, trial 1"
+    assert title == ("own" if named == "file" else settings)
     shape = (2, 2) if named == "file" and not rows else (1, 4)
     np.testing.assert_allclose(shown(axes, *shape)[:3], grey(its["weights_0"].T), atol=1e-6)
     figure, _ = figure_of("plot", *folder, "activity", *words, *rows)

@@ -503,6 +503,15 @@ def test_a_metric_against_a_setting_has_the_mean_and_the_deviation_at_each_value
     assert all(word in caption_of(figure) for word in ("maximum", "Mean", "logarithmic"))
 
 
+def test_an_axis_of_powers_with_zero_shows_all_of_them_apart():
+    rates = [0.0, 0.0001, 0.001, 0.01, 0.1]
+    cells = [cell(learning_rate=r, values=lambda update, trial: trial) for r in rates]
+    (axes,) = settings_of(cells=cells).axes
+    assert (axes.get_xscale(), [*ticks_of(axes.xaxis)]) == ("symlog", rates)
+    places = axes.transData.transform([(r, 0) for r in rates])[:, 0]
+    assert np.diff(places).min() > 0.15 * np.ptp(places)
+
+
 def test_the_setting_is_one_that_is_numeric_and_varies():
     cells = [cell(learning_rate=r, batch=b, values=lambda u, t: t) for r in (0.1, 0.2) for b in (1, 5)]
     figure = settings_of({"x": "batch"}, cells)

@@ -13,7 +13,9 @@ from cbm_cli.text import FORMATS, STATISTICS
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
-    from cbm_cli.results.selection import Wanted
+
+
+_OF_CELLS = ("metric", "statistic", "select", "choose", "by")
 
 
 def _axis(name: str, help: str) -> Callable:
@@ -43,13 +45,7 @@ def _axis(name: str, help: str) -> Callable:
     "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True
 )
 @click.option("--correction", type=click.Choice(["holm"]), help="Correct p-values within a row.")
-def table(
-    target: Target,
-    format_: str,
-    rows: list[str] | None,
-    columns: list[str] | None,
-    **choices: Any,
-) -> None:
+def table(target: Target, format_: str, **choices: Any) -> None:
     """Print a table of means with significance marks.
 
     A cell shows mean ± standard deviation (mean of the final values) of the log-likelihood over trials, at
@@ -58,28 +54,15 @@ def table(
     Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
     row with too few trials to claim significance.
     """
-    folder = target.results()
-    axes = {"rows": rows, "columns": columns}
-    axes = {name: names for name, names in axes.items() if names is not None}
-    print_tables(folder, target.experiments(), format_, axes=axes, **choices)
+    print_tables(target.results(), target.experiments(), format_, **choices)
 
 
-def print_tables(
-    results: Results,
-    experiments: Sequence[str],
-    format_: str,
-    metric: str | None = None,
-    statistic: str | None = None,
-    select: Wanted = (),
-    choose: Sequence[str] | None = None,
-    by: str | None = None,
-    **choices: Any,
-) -> None:
-    """Print the tables of experiments to stdout."""
+def print_tables(results: Results, experiments: Sequence[str], format_: str, **choices: Any) -> None:
+    """Print the tables of experiments to stdout, by the options of ``cbm table``."""
     from cbm_cli.results.selection import read_cells
     from cbm_cli.statistics import build_table
 
-    stores = [results.store(name) for name in experiments]
-    which = read_cells(stores, metric, statistic, select=select, choose=choose, by=by)
-    for cells in which:
-        print_document(build_table(cells, **choices).document(), format_)
+    which = {name: choices.pop(name) for name in _OF_CELLS if name in choices}
+    axes = {name: names for name in ("rows", "columns") if (names := choices.pop(name, None)) is not None}
+    for cells in read_cells([results.store(name) for name in experiments], **which):
+        print_document(build_table(cells, axes=axes, **choices).document(), format_)
