@@ -17,7 +17,6 @@ from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, names_of
 from cbm_cli.results import Metric, Results, default_metric, fewest_effective
 from cbm_cli.results.cells import Cell, Measure, mean
-from cbm_cli.results.journal import CellSettings
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count, text_of
 
@@ -104,7 +103,8 @@ def read_curves(chosen: Chosen, options: Options) -> Curves:
     IncompleteError
         Nothing was evaluated or recorded, or has no finite value.
     """
-    metrics, x = metrics_of(chosen, options), x_of(options, chosen.settings)
+    metrics, in_epochs = metrics_of(chosen, options), all(text_of(it.get("epochs")) for it in chosen.settings)
+    x = options.x or ("epochs" if in_epochs else "updates")  # as the grid counts trainings
     lines, panels = [*chosen.lines], [*chosen.panels]
     if len(metrics) > 1 and (options.panels is None or "metric" in options.panels):
         panels.append("metric")
@@ -215,11 +215,6 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
     first, last = (x - width / 2).clip(x[0]), (x + width / 2).clip(max=x[-1])
     totals = np.interp(last, edges, sums) - np.interp(first, edges, sums)
     return pd.Series(totals / (last - first), known.index).reindex(values.index)
-
-
-def x_of(options: Options, cells: Sequence[CellSettings]) -> str:
-    """Return the x axis: by default what the grid counts trainings in, epochs or updates."""
-    return options.x or ("epochs" if all(text_of(cell.get("epochs")) for cell in cells) else "updates")
 
 
 def _place(cell: Cell, x: str) -> Callable[[pd.Index], pd.Index]:
