@@ -440,34 +440,28 @@ def trained(tmp_path_factory):
     ("change", "told"),
     [
         ("learning_rate=[0.1, 0.2]", ""),
-        ("learning_rate=0.05", "2 learning_rate 0.1 0.05"),
-        ("offsets=00", "1 is offsets dd^b_s 00"),
-        ("seed=7", "2 are seed 5 7"),
-        ("updates=10", "2 updates 100 10"),
-        ("data.flip=true", "2 data rows flipped-rows data_flip"),
-        ("data={path: two.csv, name: rows}", "2 rows"),
-        ("data={path: two.csv, name: rows} --set batch=2", "2 batch rows"),
-        ("data.path=same.csv --set batch=2", "2 batch"),
-        ("data.path=two.csv --set batch=2", "2 data rows two batch"),
+        ("learning_rate=0.05", "2 of other settings"),
+        ("offsets=00", "1 of other settings"),
+        ("seed=7", "2 of other settings"),
+        ("updates=10", "2 of another length"),
+        ("data.flip=true", "2 of other settings"),
+        ("data={path: two.csv, name: rows}", "2 of other settings, rows or versions"),
+        ("data.path=same.csv", ""),
     ],
 )
-def test_finished_trials_that_are_not_reused_are_told_with_what_differs(trained, monkeypatch, change, told):
+def test_finished_trials_that_are_not_reused_are_told_with_the_reason(trained, monkeypatch, change, told):
     monkeypatch.chdir(trained)
-    changes = [word for one in change.split(" --set ") for word in ("--set", one)]
-    said = run("grid.yaml", "--dry-run", *changes).stderr
+    said = run("grid.yaml", "--dry-run", "--set", change).stderr
     (line,) = [one for one in said.splitlines() if one.startswith("mine: ")] or [""]
-    assert holds(line, told.replace(" ", "|"))
-    assert bool(line) == bool(told)
-    assert ("data" in line) == ("data" in told)
+    assert (told in line, bool(line)) == (True, bool(told))
 
 
-def test_a_run_that_continues_trials_tells_what_else_differs(grid, monkeypatch):
+def test_a_run_that_continues_trials_tells_what_else_is_not_reused(grid, monkeypatch):
     monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     grid(BARS)
-    longer = "--set", "updates=200", "--set"
-    for change, told in (("trials=2", ""), ("sampler=[CD-1, PCD-1]", "bars|sampler|PT_4|CD-1|PCD-1")):
+    longer, some = ("--set", "updates=200", "--set"), "bars: 4 finished trials not reused: 4 of other"
+    for change, told in (("trials=2", ""), ("sampler=[CD-1, PCD-1]", some)):
         cbm("run", "grid.yaml", "-j", 0, "-o", change)
         said = cbm("run", "grid.yaml", "-j", 0, "-o", change, "--dry-run", *longer, change).stderr
         (line,) = [one for one in said.splitlines() if "not reused" in one] or [""]
-        assert holds(line, told)
-        assert (bool(line), "updates" in line) == (bool(told), False)
+        assert (told in line, bool(line), "length" in line) == (True, bool(told), False)

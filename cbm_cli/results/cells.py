@@ -87,18 +87,14 @@ class Trials:
         """The rows of each run-id."""
         return self.frame.groupby("run_id").indices if len(self.frame) else {}
 
-    def store(self, experiment: str) -> Store:
-        """Return what holds the curves of an experiment."""
-        if self.source is None:
-            raise CbmError(f"{experiment}: there are no curves beside its summary", "missing")
-        return self.source(experiment)
-
     def _read(self, kind: str, rows: tuple[int, ...]) -> "list[pd.DataFrame]":
         """The ``curves`` or ``records`` of some trials."""
         columns = (self.frame[name].iloc[[*rows]] for name in ("experiment", "run_id", "trial"))
         found: list[pd.DataFrame] = []
         for (name, run_id), places in groupby(zip(*columns, strict=True), key=lambda place: place[:2]):
-            store, numbers = self.store(name), [number for *_, number in places]
+            if self.source is None:
+                raise CbmError(f"{name}: there are no curves beside its summary", "missing")
+            store, numbers = self.source(name), [number for *_, number in places]
             curves = kind == "curves"
             found += store.curves(run_id, numbers) if curves else [store.records(run_id, n) for n in numbers]
         return found
@@ -122,11 +118,6 @@ class Cell:
     def measured(self, measure: Measure) -> "Cell":
         """Return the same trials by another measure."""
         return replace(self, measure=measure)
-
-    @property
-    def every_setting(self) -> CellSettings:
-        """The settings, with those whose value is chosen."""
-        return {**self.settings, **(self.choice.values if self.choice else {})}
 
     @property
     def evaluated(self) -> bool:
@@ -176,14 +167,15 @@ class Cell:
 
     @cached_property
     def _at_best_mean(self) -> tuple[Floats, float]:
-        """Each trial's value where their mean is best, and the update; from kept summaries or from curves.
+        """Each trial's value where their mean is best, and the update; from kept columns or from curves.
 
         A trial that stopped early keeps its last value. Evaluations from a trial's divergence on do not
         count, unless it never had a finite value.
         """
         import pandas as pd
 
-        values, updates = map(self._column, best_of_mean_columns(self.measure.metric.column))
+        kept = f"{self.measure.metric.column}_max_of_mean"
+        values, updates = self._column(kept), self._column(f"{kept}_update")
         if not np.isnan(values).all() or self.trials.source is None or not len(self.rows):
             return values * self.scale, mean(updates)
         curves = [curve.iloc[1:] for curve in self.curves()]  # the untrained machine does not count
@@ -317,11 +309,6 @@ class Cell:
         return int((self.stopped | ~np.isfinite(self.value)).sum())
 
     @property
-    def first_divergence(self) -> float:
-        """The first update at which parameters were not finite; NaN where they always were."""
-        return float(min(finite(self._column("diverged")), default=np.nan))
-
-    @property
     def doubtful(self) -> int:
         """Trials with `doubts`."""
         return int(self.doubts.sum())
@@ -357,11 +344,6 @@ def mean(values: Floats) -> float:
     """Return the mean of the finite values; NaN if there is none."""
     values = finite(values)
     return float(values.mean()) if len(values) else np.nan
-
-
-def best_of_mean_columns(metric: str) -> tuple[str, str]:
-    """Return the columns of kept summaries with the value and the update where the mean is best."""
-    return f"{metric}_max_of_mean", f"{metric}_max_of_mean_update"
 
 
 def statistic_column(columns: Container[str], metric: Metric, statistic: str) -> str:
