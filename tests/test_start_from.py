@@ -117,7 +117,7 @@ def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tm
 
 def test_an_interrupted_training_goes_on_to_any_longer_length_but_no_shorter_one(tmp_path):
     trials = [Trial("test", Settings(**RBM | {"epochs": epochs}), 0, 1) for epochs in (SHORT, LONG)]
-    paused = run_trial(trials[0], DATA, should_pause=iter([False] * 7 + [True]).__next__)
+    paused = run_trial(trials[0], DATA, should_pause=iter([False] * 5 + [True]).__next__)
     assert 4 < paused.update < 4 * SHORT
     Store(tmp_path / "test").write_progress(RUN, 0, paused, COURSE)
     assert since(tmp_path, 1) is None
