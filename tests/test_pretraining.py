@@ -183,6 +183,11 @@ def run(text, out, *options, jobs=0, code=0):
     return cbm("run", "grid.yaml", "-o", out, "-j", jobs, *options, code=code)
 
 
+def layers_in(experiment):
+    """The folders of pre-trained layers, whose files have no run-id behind the number of the trial."""
+    return {path.parent for path in Path(experiment, "checkpoints").glob("*/trial-???.npz")}
+
+
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypatch, jobs):
     calls, advance = [], LayerTraining.advance
@@ -194,9 +199,8 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypa
     run(four, "together", jobs=jobs)
     assert len({*calls}) == 2 * (jobs == 0)
     assert len(calls) < 2 * steps  # not four times as many for all four cells; pieces end by the clock
-    stored = sorted(Path("together/deep/pretrained").rglob("*.npz"))
-    assert [path.name for path in stored] == ["trial-000.npz", "trial-001.npz"]
-    assert len({path.parent for path in stored}) == 1  # one folder for all four cells
+    (stored,) = layers_in("together/deep")  # one folder for all four cells
+    assert sorted(path.name for path in stored.iterdir()) == ["trial-000.npz", "trial-001.npz"]
     assert len(alone) == 4
     assert alone.items() <= contents_of("together").items()
 
@@ -241,7 +245,7 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
         again.setattr(LayerTraining, "advance", lambda *args: pytest.fail("layers are trained again"))
         run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
     assert {*Store(Path("out/deep")).summary()["learning_rate"]} == {0.03}
-    (path,) = Path("out/deep/pretrained").rglob("trial-000.npz")
+    (path,) = (folder / "trial-000.npz" for folder in layers_in("out/deep"))
     layers = path.read_bytes()
     path.write_bytes(layers[:-40])
     forget("out/deep", *(key for key in lines_of("out/deep") if key[1] == 0))
@@ -251,7 +255,7 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     others = (("epochs: 10", "epochs: 11"), ("_rate: 0.2", "_rate: 0.3"), ("seed: 5", "seed: 6"))
     for number, change in enumerate(others, 2):
         run(GRID.replace(*change, 1), "out")
-        assert len([*Path("out/deep/pretrained").iterdir()]) == number
+        assert len(layers_in("out/deep")) == number
 
 
 @pytest.mark.parametrize(
