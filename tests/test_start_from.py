@@ -371,7 +371,7 @@ def test_a_machine_that_diverged_fails_its_trial_alone(grid):
     put_machine(store, cell, 1, arrays)
     run(code=1)
     assert curves("first").keys() - curves("second").keys() == {("00", 1)}
-    failed = [store.unfinished(run)[1] for store in [Store(Path("out/second"))] for run in store.runs()]
+    failed = [store.failed(run) for store in [Store(Path("out/second"))] for run in store.runs()]
     assert [*filter(None, failed)] == [{1}]
 
 

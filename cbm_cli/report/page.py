@@ -115,7 +115,7 @@ def _curves(results: Results, store: Store, manifest: Manifest) -> list[tuple[st
 def _failures(store: Store, run_id: str) -> list[str]:
     """Return which trials of a run failed, and why."""
     reasons: dict[str, list[str]] = {}
-    for number in sorted(store.unfinished(run_id)[1]):
+    for number in sorted(store.failed(run_id)):
         lines = [line for line in store.failure(run_id, number).split("\n") if line.strip()]
         reasons.setdefault((lines or ["no reason is known"])[-1].strip()[:300], []).append(str(number))
     return [f"{run_id}, trial {', '.join(numbers)}: {why}" for why, numbers in reasons.items()]

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -118,14 +119,15 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
     asked = {cell["run_id"]: cell for cell in manifest.cells}
     cells = asked | {cell["run_id"]: cell for cell in (other_runs(store, asked) if others else ())}
     axes, runs = axes_of(manifest.with_cells(it for it in cells.values() if len(it) > 1)), []
+    interrupted = Counter(run_id for run_id, _ in store.interrupted())
     when = datetime.fromtimestamp(store.changed() / 1e9, UTC).isoformat(timespec="seconds")
     for run_id, cell in cells.items():
-        finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
+        finished = store.finished(run_id)
         within = {number for number in finished if number < manifest.trials or run_id not in asked}
         run: dict[str, Any] = {"run_id": run_id, "settings": {axis: cell.get(axis) for axis in axes}}
         run |= {"in_grid": run_id in asked, "finished": len(within), "beyond": len(finished) - len(within)}
-        run |= {"planned": manifest.trials if run_id in asked else 0, "interrupted": len(interrupted)}
-        runs.append(run | {"failed": len(failed), "when": when if finished else None})
+        run |= {"planned": manifest.trials if run_id in asked else 0, "interrupted": interrupted[run_id]}
+        runs.append(run | {"failed": len(store.failed(run_id)), "when": when if finished else None})
     return runs
 
 
@@ -223,7 +225,8 @@ def find_trial(name: str, results: Results | None = None) -> tuple[Store, str, i
 
 def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     """Return the settings of a run, and of each trial its values, or why it is not finished."""
-    finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
+    finished, failed = store.finished(run_id), store.failed(run_id)
+    interrupted = {number for run, number in store.interrupted() if run == run_id}
     rows = {row["trial"]: row for row in store.rows((run_id, number) for number in finished)}
     manifest = store.manifest()
     known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)}

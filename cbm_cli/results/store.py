@@ -266,10 +266,13 @@ class Store:
         """Return the numbers of the finished trials of a run."""
         return frozenset(number for number, line in self.lines().get(run_id, {}).items() if line.finished)
 
-    def unfinished(self, run_id: str) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the numbers of the interrupted and of the failed trials of a run."""
-        done, begun = self.finished(run_id), {number for run, number in self.states() if run == run_id}
-        return frozenset(begun - done), frozenset(self.lines().get(run_id, {}).keys() - done)
+    def failed(self, run_id: str) -> frozenset[int]:
+        """Return the numbers of the failed trials of a run."""
+        return frozenset(self.lines().get(run_id, {})) - self.finished(run_id)
+
+    def interrupted(self) -> set[Key]:
+        """Return the trials that have a state and are not finished."""
+        return {key for key in self.states() if key[1] not in self.finished(key[0])}
 
     def failure(self, run_id: str, number: int) -> str:
         """Return what went wrong in a failed trial."""
