@@ -226,38 +226,6 @@ def known(*arguments):
     return evaluate_file(*arguments, "--json")
 
 
-@pytest.mark.parametrize("layers", [RBM, TWO, THREE])
-def test_the_exact_likelihood_of_a_file_is_the_sum_over_all_states(layers):
-    machine, chosen = save(layers)
-    found = known("--exact")
-    assert found == known()  # what is done where no method is named
-    assert (found["method"], found["log_z_energy"]) == ("exact", "plain")
-    quantities = {name: its for name, its in found.items() if isinstance(its, dict)}
-    assert [*quantities] == ["log_likelihood", "lower_bound"][: 1 if layers == RBM else 2]
-    for quantity in quantities.values():
-        assert quantity["n"] == 23
-        assert quantity["total"] == pytest.approx(23 * quantity["mean"])
-    likelihood = found["log_likelihood"]["mean"]
-    assert likelihood == pytest.approx(brute_log_likelihoods(machine, layers)[chosen].mean(), abs=1e-5)
-    assert layers == RBM or found["lower_bound"]["mean"] < likelihood
-
-
-@pytest.mark.parametrize("layers", [TWO, THREE])
-def test_annealing_finds_log_z_within_its_error_and_bounds_with_it(layers):
-    save(layers, seed=2)
-    exact, found = known("--exact"), known("--ais", "--temperatures", 1000)
-    assert found["method"] == "ais"
-    assert "log_likelihood" not in found
-    error = found["log_z_standard_error"]
-    assert 0 < error < 0.1
-    assert abs(found["log_z"] - exact["log_z"]) < 5 * error
-    assert abs(found["reverse_log_z"] - exact["log_z"]) < 5 * found["reverse_log_z_standard_error"]
-    for bound in [name for name in exact if name.endswith("bound")]:
-        difference = found[bound]["mean"] - exact[bound]["mean"]
-        assert difference == pytest.approx(exact["log_z"] - found["log_z"], abs=1e-9)
-        assert found[bound]["n"] == 23
-
-
 SHOWN = {"--exact": "log Z|log-likelihood|lower bound"}
 SHOWN["--ais --temperatures 200"] = "log Z|reverse log Z|lower bound|at most"
 
@@ -276,22 +244,6 @@ def test_people_are_shown_likelihood_bounds_and_estimate(options):
     for words, key in (("plain energy", "log_z"), ("centered energy", "log_z_centered")):
         found = re.search(rf"{number}( ± \S+)? \({words}", text)[1]
         assert float(found) == pytest.approx(answer[key], abs=1e-6)
-
-
-@pytest.mark.parametrize("layers", [RBM, THREE])
-@pytest.mark.parametrize("centered", [True, False])
-def test_log_z_belongs_to_the_plain_energy_or_to_the_documented_one(layers, centered):
-    changes = {} if centered else {f"offsets_{k}": np.zeros(n) for k, n in enumerate(layers)}
-    weights, biases, offsets = save(layers, **changes)[0]
-    machine = weights, biases, offsets if centered else [0 * o for o in offsets]
-    energies, found = layered_energy(machine, all_states(layers)), known("--exact")
-    assert found["log_z_centered"] == pytest.approx(logsumexp(-energies), abs=1e-5)
-    assert found["log_z"] == pytest.approx(ref.log_partition(*flattened(machine, float).plain), abs=1e-5)
-    assert (found["log_z"] == found["log_z_centered"]) == (not centered)
-    assert ("centered energy" in evaluate_file("--exact")) == centered
-    annealed = known("--ais", "--temperatures", 50, "--runs", 5)
-    same = found["log_z_centered"] - found["log_z"]
-    assert annealed["log_z_centered"] - annealed["log_z"] == pytest.approx(same, abs=1e-9)
 
 
 def test_rows_without_settled_mean_field_are_reported():
