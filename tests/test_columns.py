@@ -274,7 +274,7 @@ def test_one_file_gives_rows_for_validation_and_test_too():
         every = np.concatenate([*data.parts.values()])
         assert {*map(bytes, every)} == {*map(bytes, rows)}
     np.testing.assert_array_equal(every, rows)  # with rows: last
-    alone = load(path="rows.csv", hold_out_test=np.int64(20))
+    alone = load(path=Path("rows.csv"), hold_out_test=np.int64(20))
     assert {part: len(its) for part, its in alone.parts.items()} == {"train": 180, "test": 20}
     assert load(path="rows.csv", hold_out=2.0).valid.shape == (2, 8)
     assert refused(path="rows.csv", test="rows.csv", hold_out_test=2)[0] == "hold_out_test"

@@ -305,7 +305,7 @@ def test_a_set_with_a_wrong_file_is_damaged_everywhere_and_one_of_which_a_part_i
     (folder / TEST).write_bytes(b"not images")
     state, told = state_of("mnist")
     assert state == "damaged"
-    assert holds(told, f"{folder / TEST}|{sha256(b'not images')}")
+    assert holds(told, f"{folder / TEST}|{sha256(b'not images')}|{sha256(idx(GREY[:7]))}")
     write_text(folder, "rcv1", "valid", random_rows(5, 10, 150))
     state, told = state_of("rcv1")
     assert state == "missing"

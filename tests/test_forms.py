@@ -43,15 +43,6 @@ def test_column_names_with_colons_are_no_libsvm(head):
 # Arrays that nobody reads
 
 
-@pytest.mark.parametrize("name", ["validation", "val", "valid", "validation_data"])
-def test_all_documented_names_of_the_validation_part_are_read_and_labels_are_no_part(name):
-    more = {"train_labels": np.eye(12)[:, :3], "y": np.arange(12), "names": np.array(["a", "b"])}
-    Path("rows.npz").write_bytes(arrays(**more | {"train": ROWS, name: ROWS[:3]}))
-    data = load(path="rows.npz")
-    assert [*data.parts] == ["train", "valid"]
-    np.testing.assert_array_equal(data.valid, ROWS[:3])
-
-
 @pytest.mark.parametrize("others", [("valid", "val"), ("train_data",), ("test", "eval")])
 def test_an_array_beside_train_that_could_be_a_part_is_named(others):
     Path("rows.npz").write_bytes(arrays(train=ROWS, **dict.fromkeys(others, ROWS[:3])))
@@ -124,21 +115,20 @@ def test_sparse_matrices_of_scipy_are_filled_up(form, make):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    "change",
     [
-        ({"indices": np.array([9] * 28, np.int32)}, ""),
-        ({"indices": np.array([-1] * 28, np.int32)}, ""),
-        ({"shape": np.array([2**30, 2**30])}, ""),
-        ({"format": np.array(b"bsr")}, ""),
-        ({"indptr": np.array([0, 5], np.int32)}, ""),
+        {"indices": np.array([9] * 28, np.int32)},
+        {"indices": np.array([-1] * 28, np.int32)},
+        {"shape": np.array([2**30, 2**30])},
+        {"format": np.array(b"bsr")},
+        {"indptr": np.array([0, 5], np.int32)},
     ],
 )
-def test_damaged_sparse_matrices_are_refused(change, told):
+def test_damaged_sparse_matrices_are_refused(change):
     scipy.sparse.save_npz("good.npz", scipy.sparse.csr_matrix(ROWS))
     with np.load("good.npz") as file:
         np.savez("rows.npz", **{**file, **change})
-    error = refusal(load, path="rows.npz")
-    assert (error.field, told in str(error)) == ("path", True)
+    assert refusal(load, path="rows.npz").field == "path"
 
 
 @pytest.mark.parametrize("shape", [(12, 5, 4), (12, 5, 4, 1), (12, 1, 5, 4)])
@@ -257,9 +247,11 @@ class Foreign:
         ({"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})}, "data['test']|q|p1"),
         ({"path": frame_of(), "test": ROWS[:, :3]}, "data['test']|3|5"),
         ({"trian": frame_of()}, "trian"),
+        (ROWS * 3, "threshold"),
+        (np.zeros((4, 2, 2, 3)), "(4, 2, 2, 3)"),
         (np.ma.masked_array(ROWS, np.eye(12, 5)), "data['path']|5 gaps|row 1, column 1"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
     Path("grid.yaml").write_text(GRID)
@@ -293,14 +285,3 @@ def test_frames_from_python_are_trained_on_with_their_parts_and_names():
         assert one.names == ("p0", "p1", "p2", "p3", "p4")
         for rows in one.parts.values():
             np.testing.assert_array_equal(rows, ROWS)
-
-
-def test_options_from_python_may_be_paths_and_numbers_of_numpy():
-    np.save("rows.npy", ROWS)
-    how = {"columns": np.arange(1, 4), "hold_out": np.int32(2), "hold_out_test": 3.0}
-    rows = cbm.data(path=Path("rows.npy"), **how)
-    assert {part: its.shape for part, its in rows.items()} == {
-        "train": (7, 3),
-        "valid": (2, 3),
-        "test": (3, 3),
-    }

@@ -73,6 +73,7 @@ def test_evaluate_returns_what_the_command_prints(layers, method, options):
     typed = [word for name, value in options.items() for word in (f"--{name}", value)]
     printed = evaluate_file(f"--{method}", *typed, "--json")
     assert found.evaluate(X, method, **options) == printed
+    assert method == "ais" or printed == evaluate_file("--json")  # what is done where none is named
     quantity = "lower_bound" if method == "ais" and len(layers) > 2 else "log_likelihood"
     mean = found.log_likelihood(X, method, **options).mean()
     assert mean == pytest.approx(printed[quantity]["mean"], abs=1e-4)
@@ -152,7 +153,6 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
         (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "unknown", "'pseudo'"),
         (lambda m, X: m.log_partition("ais", temperatures=0), "value", "temperatures|3|0"),
         (lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9), "value", "runs|1000000000.0"),
-        (lambda m, X: m.log_partition("ais", temperatures=5, runs=10**9), "limit", "runs"),
         (lambda m, X: m.log_partition("ais", runs=10**12), "limit", "runs"),
         (lambda m, X: m.sample(0), "value", "sample|n|0"),  # which were 100 samples
         (lambda m, X: m.sample(5, chains=0), "value", "chains"),
@@ -279,8 +279,6 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
         (ROWS.reshape(60, 4, 4), ROWS, None),
         (ROWS.tolist(), ROWS, None),
         (csr_array(ROWS), ROWS, None),
-        (pd.DataFrame(ROWS).astype("category"), ROWS, None),
-        ({"path": NAMED.astype(object), "drop": ["kind"]}, ROWS, None),
         ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
         (
             {"path": NAMED, "columns": [1, 2, 3, 4, 5, 6, 7, 8], "valid": NAMED[:10]},
@@ -302,19 +300,3 @@ def test_frames_and_arrays_are_trained_on(rows, train, valid):
     before = {*Path("out").rglob("*")}
     api.run(grid, data=rows, output="out", jobs=0, progress=False)  # there is nothing to do
     assert {*Path("out").rglob("*")} == before
-
-
-@pytest.mark.parametrize(
-    ("rows", "kind", "named"),
-    [
-        (NAMED, "value", "drop: [kind]"),
-        (pd.DataFrame({"a": ["0", "1", "x"] * 20}), "value", "row 3, column 1 (a) is x"),
-        (pd.Series([0, 1] * 30), "value", "(60,)"),
-        ({"path": NAMED, "dorp": ["kind"]}, "unknown", "drop"),
-        (ROWS * 3, "value", "threshold"),
-        (np.zeros((4, 2, 2, 3)), "value", "(4, 2, 2, 3)"),
-    ],
-)
-def test_frames_that_cannot_be_trained_on_are_refused(rows, kind, named):
-    error = refusal(api.run, {"experiments": {"toy": OF_ROWS}}, data=rows, progress=False)
-    assert (error.kinds, named in str(error)) == ((kind,), True)
