@@ -18,10 +18,10 @@ from cbm_cli.results.store import stores_in
 
 # isort: off
 from tests.builders import (
-    GRID, cbm, contents_of, finished_in, lines_of, numbers, problems_of, run_grid, summary, throw_in,
+    GRID, cbm, contents_of, finished_in, lines_of, numbers, run_grid, summary, throw_in,
     trials_of,
 )  # fmt: skip
-from tests.faulty_disk import ERRORS, FLUSH, FULL, KILLS, READ_ONLY, SECOND
+from tests.faulty_disk import ERRORS, FULL, KILLS, READ_ONLY
 from tests.processes import ROOT, LoopbackCluster, children, end_group, listening, nightly, start_cbm, until
 
 pytestmark = pytest.mark.slow
@@ -223,14 +223,6 @@ def test_a_recorder_that_ends_its_process_fails_its_trials(grid, statement, reas
     assert [json.loads(line)["state"] for line in lines_of().values()] == ["failed"] * 4
 
 
-def test_a_recorder_that_exits_when_it_is_imported_is_refused(grid):
-    grid(with_recorder("pass"))
-    Path("own.py").write_text("import sys\nsys.exit(0)\n")
-    refused = cbm("run", "grid.yaml", "-j", 0, code=2)
-    assert [(field, kind) for _, field, kind in problems_of(refused)] == [("bars.record", "failed")]
-    assert "own.py, line 2: SystemExit: 0" in refused.stderr
-
-
 def break_disk(folder, *faults):
     """Run the grid in a folder with broken disks; see `faulty_disk`."""
     command = [sys.executable, "-m", "tests.faulty_disk", folder, *faults]
@@ -271,20 +263,6 @@ def small_trials(number, updates):
     """A grid of many small trials."""
     text = SHORT.replace("trials: 2", f"trials: {number // 2}").replace("every: 20", f"every: {updates}")
     return text.replace("updates: 100", f"updates: {updates}")
-
-
-def test_a_flush_that_failed_for_a_while_costs_what_waited_before_a_kill_and_no_more(grid):
-    grid(small_trials(4000, 2000))
-    break_disk(".", FLUSH)
-    assert int(Path("flush/code").read_text()) == -signal.SIGKILL
-    *noted, (_, _, died) = [line.split() for line in Path("flush/finished").read_text().splitlines()]
-    safe = float(died) - 2 * SECOND
-    early = {(run_id, int(n)) for run_id, n, when in noted if float(when) < safe}
-    assert [when for *_, when in noted if safe - 2 * SECOND < float(when) < safe]  # after the failure
-    assert early <= {*finished("flush/out")}
-    said = Path("flush/said").read_text()
-    assert said.count(os.strerror(5)) == 1
-    assert said.count("out/bars/trials.jsonl: ") == 2  # it cannot be written, and works again
 
 
 @pytest.mark.parametrize(
