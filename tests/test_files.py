@@ -17,7 +17,7 @@ from cbm_cli.grid.settings import Data
 from cbm_cli.results import Store
 from tests.builders import GRID as BARS
 from tests.builders import arrays as npy
-from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, run_grid, summary
+from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, summary
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -95,10 +95,11 @@ def test_a_data_set_is_called_as_its_file_without_folder_and_endings(name, tmp_p
 
 
 @pytest.mark.parametrize("maker", [npz, mat])
-@pytest.mark.parametrize("names", [("train", "valid", "test"), ("train_data", "val_data", "test_data")])
-def test_one_file_may_hold_all_parts(maker, names):
+@pytest.mark.parametrize("valid", ["valid", "val", "validation", "val_data", "validation_data"])
+def test_one_file_may_hold_all_parts(maker, valid):
+    names = "train_data", valid, "test"
     parts = [ROWS[:10], ROWS[10:15], ROWS[15:]]
-    labels = {"train_labels": np.ones((10, 1)), "classnames": np.array(["a", "bc"])}
+    labels = {"train_labels": np.ones((10, 1)), "classnames": np.array(["a", "bc"]), "y": np.arange(20)}
     put(maker(**dict(zip(names, parts, strict=True)), **labels))
     for binarise in (None, "threshold", "sample", "none"):  # of zeros and ones, all the same
         dataset = load(path="rows", binarise=binarise)
@@ -315,7 +316,7 @@ def test_data_are_available_where_all_their_files_exist(tmp_path):
     assert holds(describe(data, load(data)), f"rows|20|6|{ROWS.mean():.1%}|test 20")
 
 
-FIT = {"a.csv": lines(ROWS), "b.csv": lines(ROWS[:, :5]), "svm": libsvm(ROWS)}
+FIT = {"a.csv": lines(ROWS), "b.csv": lines(ROWS[:, :5])}
 FIT |= {"two.npz": npz(train=ROWS, test=ROWS), "c.npz": npz(train=ROWS, test=ROWS[:, :5])}
 
 
@@ -325,7 +326,6 @@ FIT |= {"two.npz": npz(train=ROWS, test=ROWS), "c.npz": npz(train=ROWS, test=ROW
         ({"path": "a.csv", "valid": "b.csv"}, ("b.csv", "valid"), "5|a.csv|6"),
         ({"path": "c.npz"}, ("c.npz (test)", "test"), "5|c.npz (train)|6"),
         ({"path": "two.npz", "test": "a.csv"}, ("a.csv", "test"), "two.npz (test)"),
-        ({"path": "svm", "drop": "last"}, ("svm", "drop"), "drop"),
     ],
     ids=str,
 )
@@ -338,18 +338,6 @@ def test_parts_and_columns_that_do_not_fit_are_refused(data, problem, told):
 
 
 # Rows for an evaluation
-
-
-def test_rows_of_a_file_are_those_of_its_parts():
-    put(npz(train=ROWS, test=ROWS[:4]), "all.npz")
-    put(lines(ROWS), "one.csv")
-    for source, parts in {"all.npz": {"train": ROWS, "test": ROWS[:4]}, "one.csv": {"train": ROWS}}.items():
-        data = load_source(source)
-        assert (data.levels, data.parts.keys()) == (1, parts.keys())
-        for part, rows in parts.items():
-            np.testing.assert_array_equal(data.parts[part], rows)
-    data = load_source(put(libsvm(ROWS)), width=9)  # filled up to the machine
-    np.testing.assert_array_equal(data.train, np.pad(ROWS, ((0, 0), (0, 3))))
 
 
 def test_rows_of_a_grey_file_take_options_as_data_sets_do():
@@ -409,51 +397,11 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     assert holds(refused.stderr, "parts/t.npz|6|rows.csv|2")
 
 
-def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
-    Path("deep").mkdir()
+def test_the_same_rows_in_two_files_are_refused_as_one_data_set():
     put(lines(ROWS), "rows.csv")
-    put(ALONE.encode(), "grid.yaml")
-    run()
-    put(gzip.compress(lines(ROWS, ";")), "deep/other.csv.gz")
     put(npy(ROWS), "rows.npy")
-    for data in ("./rows.csv", "deep/../deep/other.csv.gz, name: named", f"{Path.cwd()}/rows.npy"):
-        put(ALONE.replace("rows.csv", data).encode(), "grid.yaml")
-        result = run()
-        assert "2 trials are done" in result.stderr
-        assert "not reused" not in result.stderr
-    assert len(contents_of("out", kinds=("curve",))) == 2
     both = run(put(ALONE.replace("rows.csv", "[rows.csv, rows.npy]").encode(), "both.yaml"), code=2)
     assert problems_of(both) == [("5", "mine.data", "conflict")]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with a grid, its finished trials, and files of the same and of other rows."""
-    folder = tmp_path_factory.mktemp("trained")
-    for name, content in {"rows": ROWS, "same": ROWS, "two": 1 - ROWS}.items():
-        put(lines(content), folder / f"{name}.csv")
-    run_grid(ALONE, folder=folder, output="out")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("learning_rate=[0.1, 0.2]", ""),
-        ("learning_rate=0.05", "2 of other settings"),
-        ("offsets=00", "1 of other settings"),
-        ("seed=7", "2 of other settings"),
-        ("updates=10", "2 of another length"),
-        ("data.flip=true", "2 of other settings"),
-        ("data={path: two.csv, name: rows}", "2 of other settings, rows or versions"),
-        ("data.path=same.csv", ""),
-    ],
-)
-def test_finished_trials_that_are_not_reused_are_told_with_the_reason(trained, monkeypatch, change, told):
-    monkeypatch.chdir(trained)
-    said = run("grid.yaml", "--dry-run", "--set", change).stderr
-    (line,) = [one for one in said.splitlines() if one.startswith("mine: ")] or [""]
-    assert (told in line, bool(line)) == (True, bool(told))
 
 
 def test_a_run_that_continues_trials_tells_what_else_is_not_reused(grid, monkeypatch):

@@ -16,7 +16,6 @@ from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.loading import load
 from cbm_cli.execution.plan import Agenda, Job, make_agenda
 from cbm_cli.execution.progress import seconds_to_do
-from cbm_cli.execution.work import Failure
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
@@ -60,21 +59,6 @@ def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged():
     assert display.latest.endswith("diverged at update 1,234")
     display.finished(one, outcome())
     assert display.latest == one.title
-
-
-def test_a_failure_is_told_when_it_happens(monkeypatch):
-    (one, display), said = job("rbm"), []
-    monkeypatch.setattr(display, "message", said.append)
-    display.failed(one, Failure("it failed"))
-    assert said == [f"failed: {one.title}: it failed"]
-    assert (display.made(), display.done) == (1, 0)
-
-
-def test_the_bar_is_the_share_of_the_work_that_is_done():
-    one, display = job("rbm")
-    display.progress(one, Progress(None, 5))
-    [bar] = display._lines().renderables[0].columns[0].cells
-    assert (bar.completed, bar.total) == (5 / 20, 1)
 
 
 def left(display):

@@ -77,19 +77,6 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, change
     assert not store.state_path("course", "run", 0).exists()
 
 
-def test_the_best_machine_is_the_one_at_the_best_validation_value():
-    outcome = run_trial(Trial("test", settings(), 0, 1), THREE_PARTS)
-    assert outcome.columns[2:] == ("train_log_likelihood", "valid_log_likelihood", "test_log_likelihood")
-    best = 1 + outcome.curve[1:, 3].argmax()
-    row = outcome.summary()
-    assert row["test_log_likelihood_best_valid"] == outcome.curve[best, 4]
-    assert row["valid_log_likelihood_max_update"] == outcome.curve[best, 0]
-    stopped = settings(updates=int(outcome.curve[best, 0]))
-    again = run_trial(Trial("test", stopped, 0, 1), THREE_PARTS)
-    for name, array in again.machine.items():
-        assert (array == outcome.best_machine[name]).all()
-
-
 class Counted(list):
     """A list that counts how many of its items are read."""
 

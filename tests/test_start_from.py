@@ -296,7 +296,7 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, m
     monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     run("first")
     assert dry(*LONGER, "-o", "out") == [4, 0, 4, 4]
-    run(*LONGER)
+    assert "not reused" not in run(*LONGER).stderr
     run(*LONGER, out="new")
     at_once, continued = trials_of("new"), trials_of("out")
     for path in at_once:
