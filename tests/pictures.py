@@ -151,10 +151,6 @@ def ticks_of(axis):
     return {float(place): label.get_text() for place, label in named if low <= place <= high}
 
 
-def texts_of(axes):
-    return {text.get_position(): text.get_text() for text in axes.texts}
-
-
 def tiles_of(image, height, width, times=1):
     """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel of grey."""
     down, across = times * height + 1, times * width + 1
@@ -212,8 +208,3 @@ def page_of(text):
     reader.feed(text)
     (root,) = reader.open
     return root
-
-
-def points_of(path):
-    """The corners of an SVG path of relative lines, (n, 2)."""
-    return np.array(re.findall(r"-?\d+", path), dtype=float).reshape(-1, 2).cumsum(axis=0)
