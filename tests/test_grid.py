@@ -340,7 +340,6 @@ rbm model value 4 kind hidden = !@model: 4
 rbm data missing* = !data:; weight_scale: [1, 2, 3]
 rbm model.kind value rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
 rbm offsets value dq^b q = [00, @dq^b]
-rbm offsets value dd^b_s = @ddbs | @dd^s_b
 rbm offsets unsuited 0 1 2 = [00, @0]
 rbm sampler value* PT_1 2 PCD-1 = [CD-1, @PT_1]
 rbm learning_rate value 0 = @0 | @-0.5
@@ -363,7 +362,6 @@ rbm sliding_factor.visible value 0 -1 = {visible: @-1}
 rbm chains value 1 = @0
 rbm gradient_from value samples exact = @sample
 rbm offsets_from value same independent exact random = @other
-rbm sampler value CD-k PT_c = @PCD1 | @PT-10
 rbm shuffle value never = @never
 rbm momentum value 1 = @1
 rbm momentum value 0 -0.1 = @-0.1
@@ -458,13 +456,6 @@ def test_errors_found_with_the_data_name_the_place_of_their_field():
         assert toy.located(cell, error, *where) == f"grid.yaml:{place}"
 
 
-def test_thousand_cells_are_checked_in_a_second():
-    rates = ", ".join(str(number / 1000) for number in range(1, 1001))
-    begun = time.process_time()
-    assert len(cells(PLAIN.replace("0.1", f"[{rates}]"))) == 1000
-    assert time.process_time() - begun < 3  # 0.15 s on an idle machine
-
-
 def test_all_mistakes_of_a_file_are_told_at_once_in_its_order():
     text = """\
 defaults: {trials: 0}
@@ -505,10 +496,8 @@ experiments:
         ("", "", "missing"),
         ("- a\n- b\n", "1", "value"),
         ("experiments: [a]", "1 experiments", "missing"),
-        (SEVERAL.replace("a: {}", "..: {}"), "8 ..", "value"),
         ("experiments:\n  toy:\n", "2 toy", "value"),
         (SEVERAL.replace("c: {}", "B: {}"), "8 B", "conflict"),
-        (PLAIN.replace("toy", "com1.x"), "2 com1.x", "value"),
         (SEVERAL + "groups: {x: [a, aa]}\n", "9 groups.x", "unknown"),
         (SEVERAL + "groups: {x: [y], y: [x]}\n", "9 groups.x", "conflict"),
         (SEVERAL + "groups: {a: [b]}\n", "9 groups.a", "conflict"),

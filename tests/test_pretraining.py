@@ -258,20 +258,6 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
         assert len(layers_in("out/deep")) == number
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("PCD-1", "PT_4", "grid.yaml:12: deep.pretraining: |PT_4|PCD-k"),
-        ("PCD-1", "exact", "grid.yaml:12: deep.pretraining: |exact|PCD-k"),
-        ("batch: 4", "batch: 9", "batch: 9 rows, but bars-and-stripes|has 8"),
-    ],
-)
-def test_what_layers_cannot_be_trained_with_is_refused(here, old, new, told):
-    error = run(GRID.replace(old, new), "out", code=2).stderr
-    assert all(words in error for words in told.split("|"))
-    assert not Path("out").exists()
-
-
 def test_no_two_uses_of_random_numbers_share_a_seed():
     """Layers, evaluations and reverse AIS of a trial, and trials of experiments with large seeds."""
     used = streams.LAYERS, streams.EVALUATIONS, streams.REVERSE, streams.KNOWN

@@ -51,8 +51,6 @@ def test_every_field_has_a_description_for_hovering():
     [
         "learning_rate: {start: [0.1, 1], decay: 0.9, every: 10 epochs}",
         "learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]",
-        "weight_decay: [0, 0.0002, {l1: 1e-4}]",
-        "shuffle: [true, off]",
         "data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}",
         "data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header: no}]",
         "sliding_factor: [0.01, {visible: 0, hidden: [0.1, 1e-2]}]",
@@ -62,7 +60,6 @@ def test_every_field_has_a_description_for_hovering():
         "trials: '3'",
         "description: yes",
         "table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}",
-        "table: {rows: [hidden, sliding_factor]}",
         "exclude: []",
         "when: [{if: {batch: [100]}, set: {data: mnist, sliding_factor: 0.5, evaluate: {every: 3}}}]",
     ],

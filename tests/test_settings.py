@@ -9,7 +9,7 @@ import yaml
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import RECORDERS, Data, Model, Settings
+from cbm_cli.grid.settings import RECORDERS, Data, Settings
 from cbm_cli.grid.words import value_of
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
@@ -54,6 +54,7 @@ rbm gradient conflict aa^b_s aa^b = @enhanced; offsets: aa^b_s
 rbm weight_decay conflict natural = @0.1; gradient: natural
 rbm weight_decay conflict rescaled = {l1: @0.1}; gradient: {scale_to: standard}
 dbm pretraining conflict CD-k PCD-k PT_4 = @2; sampler: PT_4
+dbm pretraining conflict CD-k PCD-k exact = @2; sampler: exact
 rbm gradient conflict 00 scale_to = !@gradient: {kind: natural, scale_to: centered}; offsets: 00
 dbm gradient_from unsuited dbm = @exact
 rbm gradient_from unsuited = @exact; sampler: exact
@@ -120,8 +121,6 @@ BOTH, ALL = "[samples, exact]", "[same, independent, exact, random]"
 DECAY = "weight_decay.l1 weight_decay.l2"
 SLID = "sliding_factor: 0.1; offsets"
 BAR = "{name: shifting-bar, size: 9, bar: 1"
-WHOLE = {"1e4": 10_000, "10_000": 10_000, "2e1": 20, "1.5e3": 1500, "+2E1": 20, "7": 7}
-PLAINLY = [*WHOLE][:3]
 BARS, CODE, ONE = "bars-and-stripes", "auto-encoder", "{name: bars-and-stripes, size: 3}"
 SETS = "[mnist, {name: bars-and-stripes, size: [2, 3]}]"
 MODELS = "{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}"
@@ -182,8 +181,7 @@ RATES += f"; when: [{{if: {{learning_rate: {{start: 0.2, decay: 0.9}}}}, set: {{
         ("rbm", "learning_rate: &rate 0.1; weight_scale: *rate", "weight_scale", [0.1]),
         *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [True]) for word in ("on", "yes", "'true'")),
         *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [False]) for word in ("off", "no")),
-        *(("rbm", f"epochs: ; updates: {text}", "updates", [n]) for text, n in WHOLE.items()),
-        *(("rbm", f"evaluate: {{every: {it} updates}}", "every", [f"{WHOLE[it]} updates"]) for it in PLAINLY),
+        *(("rbm", f"epochs: ; updates: {text}", "updates", [1500]) for text in ("1.5e3", "1_500", "+15E2")),
         ("rbm", "evaluate: [exact, none]", "evaluate.method", ["exact", "none"]),
         ("rbm", "start_from: m.npz", "start_from.path", ["m.npz"]),
         ("rbm", "start_from: some/machine", "start_from.path", ["some/machine"]),
@@ -200,6 +198,7 @@ RATES += f"; when: [{{if: {{learning_rate: {{start: 0.2, decay: 0.9}}}}, set: {{
         ("rbm", f"{SLID}: 0h^b_s; offsets_from: random", SIDES, [(0.01, 0.1)]),
         ("rbm", f"{SLID}: hd^b_s; start_from: {{path: a.npz}}", SIDES, [(0.1, 0.1)]),
         ("dbm", f"{SLID}: hdd^b_s; pretraining: 2", SIDES, [(0.1, 0.1)]),
+        ("dbm", f"{SLID}: 0dd^b_s; pretraining: 2", SIDES, [(0.1, 0.1)]),
         ("auto-encoder", f"{SLID}: dh^b_s", SIDES, [(0.1, 0.01)]),
     ],
 )
@@ -207,13 +206,6 @@ def test_lines_of_a_grid_give_these_values_to_its_cells(kind, fields, paths, val
     VALIDATOR.validate(yaml.safe_load(grid_text(kind, **pairs(fields))))
     found = [tuple(map(cell.value, paths.split())) for cell in cells(kind, **pairs(fields))]
     assert found == [value if " " in paths else (value,) for value in values]
-
-
-def test_layers_above_nine_visible_units():
-    sizes = {"rbm 16": (16,), "dbm 500-400-300": (500, 400, 300), "auto-encoder 250-50": (250, 50)}
-    for text, expected in (sizes | {"auto-encoder half": (4,)}).items():
-        model = Model(**dict(zip(("kind", "hidden"), text.split(), strict=True)))
-        assert (model.layers, model.hidden_layers(9)) == (1 + len(expected), expected)
 
 
 # ---- What goes with which machine ----
@@ -262,9 +254,6 @@ def test_run_ids_name_layers_and_tell_settings_apart():
         "dbm-6-5_ddd-b-s_PCD-1_0.1",
         "auto-encoder-half_dd-b-s_back-propagation_0.1",
     ]
-    phases = {"pretraining": "[0, 200]", "shuffle": "[true, false]", "weight_scale": "[0.01, 0.1]"}
-    found = cells("dbm", **phases) + cells("rbm", record="[bias_norms, weight_norms]")
-    assert len({run_ids(cell, 1, "")[0] for cell in found}) == 10
     rates = ({"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679))
     one, other = (run_ids(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest")[0] for rate in rates)
     assert one != other
@@ -309,13 +298,8 @@ def updates_of(interval):
 
 
 def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():
-    found = cells("rbm", offsets="[00, dd^b, d0^b_s, dd^b_s]", sliding_factor="{visible: 0, hidden: 0.1}")
-    factors = [(cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found]
-    assert factors == [(0.01, 0.01), (0.01, 0.01), (0, 0.01), (0, 0.1)]
     assert cells("rbm", sliding_factor="0.01")  # the default may be spelled out
     assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
-    (cell,) = cells("dbm", offsets="0dd^b_s", sliding_factor="0.1", pretraining="2")
-    assert (cell.sliding_factor.visible, cell.sliding_factor.hidden) == (0.1, 0.1)
 
 
 @pytest.mark.parametrize("kind", MACHINES)
@@ -336,12 +320,8 @@ def test_settings_that_are_spelled_out_leave_run_ids_alone():
     spelled = {"momentum": 0, "weight_decay": {"l1": 0, "l2": 0}, "chains": None}
     spelled |= {"shuffle": True, "gradient": {"scale_to": "none"}, "pretraining": {"doubling": True}}
     spelled |= {"evaluate": {"method": "exact", "every": "50 updates"}}
-    changes = [{"momentum": 0.5}, {"weight_decay": {"l1": 0.1}}, {"chains": 7}, {"shuffle": False}]
-    changes += [{"sampler": "PT_3"}, {"batch": 7}]
-    changes += [{"record": {"what": "own.py:f"}}, {"evaluate": {"every": 7}}]
-    ids = [run_ids(Settings(**PLAIN | one), 1, "digest")[0] for one in [{}, spelled, *changes]]
-    assert ids[0] == ids[1]
-    assert len({*ids[1:]}) == len(changes) + 1
+    one, other = (run_ids(Settings(**PLAIN | more), 1, "digest")[0] for more in ({}, spelled))
+    assert one == other
 
 
 def test_numbers_that_print_alike_are_one_setting():

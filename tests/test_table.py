@@ -326,7 +326,6 @@ def sliding(visible, hidden, units=4):
     ("name", "others", "columns"),
     [
         ("hidden", [(0.1, 0.1, 8)], ("model_hidden",)),
-        ("model.hidden", [(0.1, 0.1, 8)], ("model_hidden",)),
         ("sliding_factor", [(0.5, 0.5)], ("sliding_factor_visible",)),
         ("sliding_factor", [(0.1, 0.5), (0.5, 0.5)], ("sliding_factor_visible", "sliding_factor_hidden")),
         ("visible", [(0.5, 0.1)], ("sliding_factor_visible",)),
@@ -533,13 +532,6 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
 )
 def test_a_marked_difference_shows_in_the_digits(other, cells):
     assert rows_of(of_offsets([-0.27] * 6, np.resize(other, 6)))[1][1:] == cells
-
-
-def test_settings_asked_for_leave_the_default_axes():
-    runs = [(planned(sampler=s, offsets=o), UP) for s in ("CD-1", "PCD-1") for o in ("00", "d0")]
-    layout = build(runs, axes={"columns": ["sampler"], "rows": ["offsets"]}).layout
-    assert (layout.groups, layout.rows, layout.columns) == (("data",), ("offsets",), ("sampler",))
-    assert build(runs, axes={"groups": ["sampler"]}).layout.rows == ("learning_rate",)
 
 
 def test_trials_of_runs_no_longer_asked_for_are_left_out():
