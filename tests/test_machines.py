@@ -15,7 +15,7 @@ from cbm_cli.trial.learner import Learner
 
 # isort: off
 from tests.builders import (
-    all_states, cbm, file_of, holds, layered, layered_energy, machine_file, problems_of, rbm_settings,
+    all_states, cbm, file_of, holds, layered, layered_energy, machine_file, rbm_settings,
     refusal,
 )  # fmt: skip
 
@@ -126,9 +126,3 @@ def test_another_file_is_told_from_a_machine_in_every_command(write, name, here)
         write(file, np.zeros(3))
     for command in (["evaluate", name, "--exact"], ["sample", name, "-o", "s.npz"]):
         assert holds(cbm(*command, code=2).stderr, f"{name}|weights_0|NPZ")
-
-
-def test_what_is_no_npz_is_refused(tmp_path):
-    np.save(tmp_path / "m.npy", np.zeros(3))
-    for name, kind in (("m.npz", "missing"), ("m.npy", "unreadable")):
-        assert problems_of(refusal(read_machine, tmp_path / name)) == [(str(tmp_path / name), "", kind)]

@@ -19,7 +19,7 @@ from cbm_cli.report.panels import Page, compose
 # isort: off
 from tests.builders import (
     RBM, THREE, TWO, all_states, arrays, brute_log_likelihoods, cbm, files, holds, layered, layered_energy,
-    machine_file, problems_of, refusal, visible_rows,
+    machine_file, refusal, visible_rows,
 )  # fmt: skip
 from tests.oracles import joint, random_machine, rbm, states
 from tests.pictures import tiles_of
@@ -138,8 +138,6 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
     ("arguments", "kind", "told"),
     [
         ("", None, "--output"),
-        ("-o s.npy", None, "-o s.npy|.npz"),
-        ("-o ./m.npz", None, "-o m.npz"),
         ("-o s.npz --sampler CD-1", "unknown", "--sampler CD-1|gibbs|PT_c"),
         ("-o s.npz --sampler PT10", "unknown", "--sampler PT10|gibbs|PT_c"),
         ("-o s.npz --sampler PT_1", None, "PT_1|2"),
@@ -155,11 +153,6 @@ def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind,
     assert kind is None or refused.error.kinds == (kind,)
     assert holds(refused.stderr, told)
     assert files(".", ".npz") == before
-
-
-def test_an_auto_encoder_cannot_be_sampled():
-    save(kind=np.array("auto-encoder"))
-    assert problems_of(cbm("sample", "m.npz", "-o", "s.npz", code=2)) == [("m.npz", "", "unsuited")]
 
 
 def exact_conditional(machine, layers, row):
