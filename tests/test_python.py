@@ -149,7 +149,6 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
         (lambda m, X: m.evaluate(X, "AIS"), "unknown", "'AIS'|ais"),  # which was an exact sum
         (lambda m, X: m.evaluate(X, "ais", base="mean"), "unknown", "'mean'|base-rate"),
         (lambda m, X: m.evaluate(X, "ais", rows=-1), "value", "rows|-1"),
-        (lambda m, X: m.log_partition("rais"), "unknown", "'rais'|ais"),
         (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "unknown", "'pseudo'"),
         (lambda m, X: m.log_partition("ais", temperatures=0), "value", "temperatures|3|0"),
         (lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9), "value", "runs|1000000000.0"),

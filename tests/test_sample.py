@@ -139,7 +139,6 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
     [
         ("", None, "--output"),
         ("-o s.npz --sampler CD-1", "unknown", "--sampler CD-1|gibbs|PT_c"),
-        ("-o s.npz --sampler PT10", "unknown", "--sampler PT10|gibbs|PT_c"),
         ("-o s.npz --sampler PT_1", None, "PT_1|2"),
         ("-o s.npz --steps 0", None, "--steps"),
         ("-o s.npz -n 0", None, "--count"),
