@@ -46,8 +46,8 @@ SMALLER = {  # the same, in less time
     "temperatures 2000": "temperatures 100",
     " --xlim 40000:40500": "",
     "--trials 5": "",
-    "9015b09b7a": "345e06097e",  # runs of 200 updates
-    "bfd1472da8": "e8b6405ba3",
+    "6beba723f4": "123c517b46",  # runs of 200 updates
+    "7f796f16b9": "96dffe2b60",
 }
 
 

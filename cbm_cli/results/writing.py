@@ -84,7 +84,8 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         with lock:
             own = [path.parent for path in folder.glob("*/manifest.json")]
-            for left in (*folder.glob(_PART), *(path for place in own for path in place.rglob(_PART))):
+            inner = (path for place in own for path in place.rglob(_PART))
+            for left in (*folder.glob(_PART), *folder.glob(f"*/{_PART}"), *inner):
                 with suppress(OSError):  # gone, or a folder of this name
                     left.unlink()
             write_atomically(writer, f"process {os.getpid()} on {socket.gethostname()}".encode())
