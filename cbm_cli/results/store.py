@@ -25,7 +25,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.journal import FORMAT, Head, Journal, Key, Manifest, Record, Row, Table, sealed, unsealed
 from cbm_cli.results.outcome import Machine, Outcome, Progress
-from cbm_cli.results.writing import EXPORTS, KINDS, write_atomically, write_if_changed
+from cbm_cli.results.writing import EXPORTS, KINDS, PART, write_atomically, write_if_changed
 from cbm_cli.text import text_of
 from cbm_cli.version import __version__
 
@@ -171,6 +171,8 @@ class Store:
             machine={"system": platform.platform(), "python": platform.python_version()} | computer(),
         )
         write_if_changed(self._manifest, sealed(manifest, indent=1))
+        for left in self.folder.glob(PART):  # by a kill before there was a manifest
+            left.unlink()
 
     def flush(self) -> None:
         """Write what waits to be written."""

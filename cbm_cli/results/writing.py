@@ -14,7 +14,7 @@ from cbm_cli.errors import CbmError
 
 KINDS = ("machines", "checkpoints")  # folders of files of trials
 EXPORTS = {"curves": "curve", "records": "records"}  # folders with a table for each run, and what is in it
-_PART = ".cbm-*.part"  # names of files that are being written; nobody else uses such names
+PART = ".cbm-*.part"  # names of files that are being written; nobody else uses such names
 _LOCK, _WRITER = ".cbm-lock", ".cbm-writer"
 
 
@@ -84,8 +84,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         with lock:
             own = [path.parent for path in folder.glob("*/manifest.json")]
-            inner = (path for place in own for path in place.rglob(_PART))
-            for left in (*folder.glob(_PART), *folder.glob(f"*/{_PART}"), *inner):
+            for left in (*folder.glob(PART), *(path for place in own for path in place.rglob(PART))):
                 with suppress(OSError):  # gone, or a folder of this name
                     left.unlink()
             write_atomically(writer, f"process {os.getpid()} on {socket.gethostname()}".encode())
