@@ -151,10 +151,10 @@ class ResultFrames:
         from cbm_cli.report.panels import WIDTHS, Page, compose
 
         if isinstance(size, str) and size not in WIDTHS:
-            raise CbmError(f"size {size!r}: write column, page or (width, height) in inches", "unknown")
+            raise CbmError(f"size {size!r}: write column, page or (width, height) in inches")
         known = [field.name for field in fields(Options)]
         for name in options.keys() - {*known}:
-            raise CbmError(f"plot: there is no option {name}{did_you_mean(name, known)}", "unknown")
+            raise CbmError(f"plot: there is no option {name}{did_you_mean(name, known)}")
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]
         panels = draw(
@@ -175,7 +175,7 @@ class ResultFrames:
         if len(found) != 1:
             names = ", ".join(every)
             message = f"{store.experiment}: each data set has a best machine; name one by data=: {names}"
-            raise CbmError(message, "missing")
+            raise CbmError(message)
         return load(found[0])
 
     def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
@@ -270,7 +270,7 @@ def run(
     if ending.failed:
         lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
         head = f"{count(len(ending.failed), 'trial')} failed; finished ones are kept"
-        raise CbmError("\n".join([head, *lines]), "failed")
+        raise CbmError("\n".join([head, *lines]))
     return ResultFrames(output)
 
 

@@ -84,22 +84,22 @@ def located(where: object, kind: str) -> Iterator[None]:
     try:
         yield
     except CbmError as error:
-        raise CbmError(f"{place}{error}", *error.kinds) from None
+        raise CbmError(f"{place}{error}") from None
     except FileNotFoundError:
-        raise CbmError(f"{place}no such file", "missing") from None
+        raise CbmError(f"{place}no such file") from None
     except Exception as error:  # damaged files cause errors of some twenty types
         if isinstance(error, OSError) and error.strerror:
-            raise CbmError(f"{place}cannot be read: {error.strerror}", "system") from None
+            raise CbmError(f"{place}cannot be read: {error.strerror}") from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         message = f"{place}cannot be read as {kind}: {reason}; is the file damaged?"
-        raise CbmError(message, "unreadable") from None
+        raise CbmError(message) from None
 
 
 def check_size(size: int) -> None:
     """Raise CbmError for more bytes than `MOST_BYTES`."""
     if size > MOST_BYTES:
         message = f"unpacks to {size:,} bytes; the limit is {MOST_BYTES:,}; use fewer rows or columns"
-        raise CbmError(message, "limit")
+        raise CbmError(message)
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -117,7 +117,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray:
     header = _header(stream)
     if header.dtype.hasobject:
         message = "holds pickled objects; save plain arrays, since reading objects can run code"
-        raise CbmError(message, "unreadable")
+        raise CbmError(message)
     there = size - stream.tell()
     if there != header.bytes:
         raise ValueError(f"{there:,} bytes of the {header.bytes:,} in its header")

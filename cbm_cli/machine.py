@@ -165,7 +165,7 @@ class TrainedMachine:
         for all, as in scikit-learn's ``BernoulliRBM.score_samples`` with this ``random_state``.
         """
         if self.kind != "rbm":
-            raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only", "unsuited")
+            raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only")
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
         return pseudo_log_likelihoods(W, b, c, self._rows(X), seed=seed)
 
@@ -254,13 +254,13 @@ class TrainedMachine:
 
     def _needs_likelihood(self) -> None:
         if self.kind == "auto-encoder":
-            raise CbmError(_NO_LIKELIHOOD, "unsuited")
+            raise CbmError(_NO_LIKELIHOOD)
 
 
 def _check_gives_log_z(method: str) -> None:
     """Raise CbmError for a method that gives no log Z."""
     if method not in (known := ("exact", "ais")):
-        raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}", "unknown")
+        raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}")
 
 
 def _by_blocks(function: Callable[[NDArray], NDArray], x: NDArray) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ def refused(*arguments, **choices):
     """The option, the kind and the words of what a table refuses."""
     with pytest.raises(CbmError) as error:
         build(*arguments, **choices)
-    return problems_of(error.value)[0][0], *error.value.kinds, str(error.value)
+    return problems_of(error.value)[0][0], error.value.kinds, str(error.value)
 
 
 def shown(table, format="text", coloured=False):

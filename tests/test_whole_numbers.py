@@ -64,7 +64,6 @@ def test_other_numbers_are_refused_at_their_place(kind, field, value, tmp_path):
         lines = grid_text(kind, **{field: given}).splitlines()
         assert lines[int(place.split(":")[0]) - 1] == f"    {field}: {given}"
         assert told.split(".")[:2] == ["toy", field]
-        assert "value" in {problem[2] for problem in problems}
         assert all(len(line) < 500 for line in str(caught.value).splitlines())
 
 

@@ -70,7 +70,7 @@ def _list_grid(names: Sequence[str], as_json: bool) -> None:
     from cbm_cli.grid.read import read_grid
 
     if len(names) > 1:
-        raise CbmError(f"{' '.join(names)}: write cbm ls GRID.yaml, without anything else", "conflict")
+        raise CbmError(f"{' '.join(names)}: write cbm ls GRID.yaml, without anything else")
     path = Path(names[0])
     grid, absent = read_grid(path), cache(lambda data: available(data, path.parent))
     found: list[dict[str, Any]] = [
@@ -136,7 +136,7 @@ def _show_run(results: Results, name: str, as_json: bool) -> None:
     run_id, _, number = name.removesuffix(":best").partition(":")
     runs = [describe_run(store, run_id) for store, run_id in find_run(results, run_id)]
     if number and number not in {str(trial["trial"]) for run in runs for trial in run["trials"]}:
-        raise CbmError(f"{results.folder}: {runs[0]['run_id']} has no trial {number}", "unknown")
+        raise CbmError(f"{results.folder}: {runs[0]['run_id']} has no trial {number}")
     if as_json:
         click.echo(valid_json(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
         return

@@ -206,14 +206,12 @@ def check_folder(option: str, path: Path) -> None:
 
 def _check_place(option: str, path: Path, inputs: Sequence[Path] = ()) -> None:
     if any(path.resolve() == one.resolve() for one in inputs):
-        raise CbmError(f"{option} {path}: is read by this command; choose another name", "conflict")
+        raise CbmError(f"{option} {path}: is read by this command; choose another name")
     above = path.resolve().parent
     if not above.is_dir():
-        raise CbmError(
-            f"{option} {path}: there is no folder {above}; make it first, or write elsewhere", "missing"
-        )
+        raise CbmError(f"{option} {path}: there is no folder {above}; make it first, or write elsewhere")
     if not os.access(path if path.exists() else above, os.W_OK):
-        raise CbmError(f"{option} {path}: cannot write there; choose another place", "system")
+        raise CbmError(f"{option} {path}: cannot write there; choose another place")
 
 
 def program() -> str:

@@ -83,7 +83,7 @@ def fetch(names: tuple[str, ...]) -> None:
     wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
     for name in wanted:
         if not _source(name).forms:
-            raise CbmError(f"{name} is generated; it has no files", "unsuited")
+            raise CbmError(f"{name} is generated; it has no files")
     problems = []
     for name in wanted:  # one that fails does not stop the others
         try:
@@ -92,7 +92,7 @@ def fetch(names: tuple[str, ...]) -> None:
         except CbmError as error:
             problems.append(error)
     if problems:
-        raise CbmError("\n".join(map(str, problems)), *(kind for one in problems for kind in one.kinds))
+        raise CbmError("\n".join(map(str, problems)))
 
 
 def _source(name: str) -> DataSource:
@@ -101,5 +101,5 @@ def _source(name: str) -> DataSource:
     from cbm_cli.text import did_you_mean
 
     if name not in SOURCES:
-        raise CbmError(f"data set {name!r} is unknown{did_you_mean(name, SOURCES)}", "unknown")
+        raise CbmError(f"data set {name!r} is unknown{did_you_mean(name, SOURCES)}")
     return SOURCES[name]

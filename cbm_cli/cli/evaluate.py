@@ -109,9 +109,9 @@ def _refuse_without_effect(method: str, of_models: bool) -> None:
     """Raise CbmError for an option that is given, and that this method or these machines do not have."""
     for name in given_options():
         if method not in _OF_METHODS.get(name, (method,)):
-            raise CbmError(f"--{name}: has no effect with --{method}; remove it", "unsuited")
+            raise CbmError(f"--{name}: has no effect with --{method}; remove it")
         if of_models and name in _OF_RESULTS:
-            raise CbmError(f"--{name} is for results; name a folder, or remove it", "unsuited")
+            raise CbmError(f"--{name} is for results; name a folder, or remove it")
 
 
 def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_json: bool, jobs: int) -> None:
@@ -145,13 +145,13 @@ def _evaluate_file(
         parts = parts_of(load_source(source, machine.sizes[0], machine.names), how)
     elif machine.kind != "auto-encoder" and how.name in ("exact", "ais"):
         if how.rows:
-            raise CbmError("--rows: has no effect without --data; remove it", "unsuited")
+            raise CbmError("--rows: has no effect without --data; remove it")
         parts = no_parts(machine.sizes[0])
         proof = ", and only states that chains reach prove how large it is at least" * (how.name == "ais")
         note(f"{path}: without --data only log Z is known{proof}")
     else:
         message = f"{path}: name the rows to evaluate it on with --data NAME or --data FILE"
-        raise CbmError(message, "missing")
+        raise CbmError(message)
     with one_thread(), using_cores(jobs):
         return evaluate(machine, parts, how, str(path))
 

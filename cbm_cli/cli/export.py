@@ -34,7 +34,7 @@ def export(target: Target, output: Path) -> None:
     models = target.models()
     check_file("-o", output, [".npz"], models)
     if len(models) != 1:
-        raise CbmError(f"{' '.join(target.names) or target.folder}: name one RUN:TRIAL", "conflict")
+        raise CbmError(f"{' '.join(target.names) or target.folder}: name one RUN:TRIAL")
     name, content = find_machine(models[0])
     write_atomically(output, content)
     note(f"wrote {output}: the machine of {name}")

@@ -31,7 +31,7 @@ def init(paper: bool, output: Path) -> None:
 
     check_file("-o", output, (".yaml", ".yml"))
     if os.path.lexists(output):
-        raise CbmError(f"{output}: is there already; remove it, or name another file with -o", "conflict")
+        raise CbmError(f"{output}: is there already; remove it, or name another file with -o")
     grid = files("cbm_cli.grid") / ("paper.yaml" if paper else "starter.yaml")
     write_atomically(output, grid.read_bytes())
     run = command("run") if output == Path("experiments.yaml") else command("run", output)

@@ -50,7 +50,7 @@ def names_or_none(ctx: click.Context, option: click.Parameter, text: str | None)
     """Read names of settings, separated by commas, or none of them."""
     names = setting_names(ctx, option, text)
     if names == []:
-        raise CbmError(f"{option.opts[0]}: names no setting; write one, or none", "missing")
+        raise CbmError(f"{option.opts[0]}: names no setting; write one, or none")
     return [] if names == ["none"] else names
 
 
@@ -71,7 +71,7 @@ def folder_of_data(name: str | None) -> Path | None:
     """Return the folder in which the data of results are looked for; CbmError for anything else."""
     if name and not Path(name).is_dir():
         told = "trials have data of their own; name the folder that holds the files"
-        raise CbmError(f"--data {name}: is no folder; {told}", "missing")
+        raise CbmError(f"--data {name}: is no folder; {told}")
     return Path(name) if name else None
 
 

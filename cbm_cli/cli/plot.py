@@ -118,7 +118,7 @@ def plot(
 
     folder, part = read_part(words, choices | {"data": data})
     if output is None:
-        raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg", "missing")
+        raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg")
     check_file("-o", output, PICTURES)
     named = part.kind != "data" and any(":" in name or name.endswith(".npz") for name in part.names)
     results = None
@@ -138,6 +138,6 @@ def read_part(words: tuple[str, ...], choices: dict[str, Any]) -> tuple[str, Par
 
     kinds = [place for place, word in enumerate(words[:2]) if word in KINDS]
     if not kinds:
-        raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT]... -o FILE.png", "missing")
+        raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT]... -o FILE.png")
     place = kinds[-1] if len(kinds) == 2 and Path(words[0]).is_dir() else kinds[0]
     return (words[0] if place else "results/"), Part(words[place], words[place + 1 :], Options(**choices))

@@ -59,7 +59,7 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
 
     trials, changes = options["trials"], _parse_changes(options["changes"])
     if trials is not None and "trials" in changes:
-        raise CbmError("--trials and --set trials: give one of them", "conflict")
+        raise CbmError("--trials and --set trials: give one of them")
     read = read_grid(grid, changes, trials, experiments)
     from cbm_cli.execution.plan import make_agenda
     from cbm_cli.results.writing import locked
@@ -113,7 +113,7 @@ def _explained() -> Iterator[None]:
         if isinstance(error, known) or is_output(error):
             raise
         words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
-        raise CbmError(f"{words}; CBM_DEBUG=1 in front of cbm shows where", "failed") from None
+        raise CbmError(f"{words}; CBM_DEBUG=1 in front of cbm shows where") from None
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
             raise CbmError(f"--set {change}: write FIELD=VALUE, such as --set learning_rate=0.05")
         if field in found:
             remedy = f"give it once; several values are an axis: --set {field}=[{found[field]},{value}]"
-            raise CbmError(f"--set {field}: is given twice; {remedy}", "conflict")
+            raise CbmError(f"--set {field}: is given twice; {remedy}")
         found[field] = value
     return found
 
@@ -207,10 +207,10 @@ def _scheduler(options: Mapping[str, Any]) -> str | None:
     """The address of a Dask scheduler, if one is asked for."""
     scheduler = options["scheduler"]
     if scheduler and options["jobs"] is not None:
-        raise CbmError("-j is for the cores of this computer; a cluster's workers have their own", "conflict")
+        raise CbmError("-j is for the cores of this computer; a cluster's workers have their own")
     if scheduler and find_spec("distributed") is None:
         told = "--scheduler: Dask is missing; install it with: pip install distributed"
-        raise CbmError(told, "missing")
+        raise CbmError(told)
     return scheduler
 
 

@@ -64,7 +64,7 @@ def sample(
 
     machine, parsed = read_machine(model), parse_sampler(sampler)
     if machine.kind == "auto-encoder":
-        raise CbmError(f"{model}: an auto encoder has nothing to draw from; see cbm features", "unsuited")
+        raise CbmError(f"{model}: an auto encoder has nothing to draw from; see cbm features")
     flat = flatten(machine, place=str(model))
     with using_cores(cores()):
         if given:

@@ -57,7 +57,7 @@ def reading(where: Path | str, field: str | None = None) -> Iterator[None]:
             yield
     except CbmError as error:
         told = harmless(str(error), kept="")
-        raise DataError(told, getattr(error.__context__, "field", "") or field) from None
+        raise DataError(told, getattr(error.__context__, "field", "") or field or "") from None
 
 
 def unpacked(path: Path) -> bytes:

@@ -67,17 +67,17 @@ def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Datas
         given = {"name": name}
         if name not in SOURCES:
             hint = near(Path(name)) or did_you_mean(name, SOURCES)
-            raise DataError(f"--data {source}: no such file or data set{hint}", None, "unknown")
+            raise DataError(f"--data {source}: no such file or data set{hint}")
     for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
         field, equals, value = item.partition("=")
         if not equals or field in given:
             wrong = "is given twice" if equals else "cannot be read; write it as in shifting-bar:size=9,bar=1"
-            raise DataError(f"--data {source}: {field} {wrong}", None, "conflict" if equals else "value")
+            raise DataError(f"--data {source}: {field} {wrong}")
         given[field] = value
     try:
         spec = make_spec(**given)
     except DataError as error:
-        raise DataError(f"--data {source}: {error}", error.field, *error.kinds) from None
+        raise DataError(f"--data {source}: {error}", error.field) from None
     return _load(spec, "", width, tuple(names))
 
 

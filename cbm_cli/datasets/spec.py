@@ -145,21 +145,21 @@ class DataSpec(BaseModel):
             if option not in takes and self._is_given(option):
                 more = "; files of your own take it, with path" if option in OF_FILES else ""
                 told = f"has no option {option}{more}; it takes {', '.join((*takes, 'flip', 'hold_out'))}"
-                raise DataError(f"{self.unflipped} {told}", option, "unsuited")
+                raise DataError(f"{self.unflipped} {told}", option)
         for option in ("rows", "seed"):
             if self._is_given(option) and not (self.hold_out or self.hold_out_test):
                 told = f"{option} has no effect without hold_out, as in hold_out: 0.2"
-                raise DataError(told, option, "unsuited")
+                raise DataError(told, option)
         if self.rows == "last" and self._is_given("seed"):
-            raise DataError("seed has no effect with rows: last; remove one of them", "seed", "unsuited")
+            raise DataError("seed has no effect with rows: last; remove one of them", "seed")
         if self._is_given("binarise") and self._is_given("threshold"):
             told = f"{self.unflipped}: threshold has no effect where binarise is {self.binarise}"
-            raise DataError(f"{told}; remove one of them", "threshold", "unsuited")
+            raise DataError(f"{told}; remove one of them", "threshold")
         if source:
             self._check_named(source)
         elif self.unflipped in SOURCES:
             told = f"{self.unflipped} is the name of a data set that cbm knows"
-            raise DataError(f"{told}; add a name of your own, as in name: my-data", "name", "conflict")
+            raise DataError(f"{told}; add a name of your own, as in name: my-data", "name")
         elif FORMULA.match(self.unflipped):
             told = f"the name {self.unflipped} begins like a formula of a spreadsheet"
             raise DataError(f"{told}; add a name, as in name: my-data", "name")
@@ -170,11 +170,11 @@ class DataSpec(BaseModel):
         name = self.name
         if name is None:
             told = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
-            raise DataError(told, None, "missing")
+            raise DataError(told)
         if name not in SOURCES:
             hint = did_you_mean(name, SOURCES)
             hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
-            raise DataError(f"data set {name!r} is unknown{hint}", "name", "unknown")
+            raise DataError(f"data set {name!r} is unknown{hint}", "name")
         return SOURCES[name]
 
     def _check_named(self, source: DataSource) -> None:
@@ -184,11 +184,11 @@ class DataSpec(BaseModel):
             if value is None:
                 spelled = ",".join(f"{key}={number}" for key, number in example.items() if key != "name")
                 remedy = f"write {written(example)}, on a command line {name}:{spelled}"
-                raise DataError(f"{name} needs a {option}; {remedy}", option, "missing")
+                raise DataError(f"{name} needs a {option}; {remedy}", option)
             if not least <= value <= most:
                 raise DataError(f"{name}: {option} {value} is out of range; it is {least} to {most}", option)
         if self.bar and self.size and self.bar >= self.size:
-            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar", "conflict")
+            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
         if self.threshold >= 1:
             told = f"threshold {self.threshold:g} is out of range; it must be below 1"
             raise DataError(f"{name}: {told}", "threshold")
@@ -221,7 +221,7 @@ def make_spec(**options: Any) -> DataSpec:
         field = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             told = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
-            raise DataError(told, field, "unknown") from None
+            raise DataError(told, field) from None
         given = shortened(repr(first["input"]))
         raise DataError(f"{field} {given}: {first['msg'].lower()}", field) from None
 

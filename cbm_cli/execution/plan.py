@@ -1,15 +1,14 @@
 """From experiments to the trials that still have to be run."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import available
-from cbm_cli.errors import CbmError, Kind
+from cbm_cli.errors import CbmError
 from cbm_cli.execution.start import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
@@ -20,7 +19,6 @@ from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
 
 Key = tuple[str, int]  # run-id and trial number
-Problems = dict[str, tuple[Kind, ...]]  # messages, and what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +172,7 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Pa
         All cells that cannot be run, all missing data files, or an unusable results folder.
     """
     if root.exists() and not root.is_dir():
-        raise CbmError(f"{root}: is a file; choose another folder with -o", "unsuited")
+        raise CbmError(f"{root}: is a file; choose another folder with -o")
     _refuse_twins(experiments, root)
     names = make_names(experiments, root, folder)
     stores = {one.name: Store(root / one.name) for one in experiments}
@@ -193,13 +191,13 @@ def _refuse_twins(experiments: Sequence[Experiment], root: Path) -> None:
         if twins := [other for other in there if other.lower() == name.lower()]:
             same = f"differs from {name} in capitals only, which macOS and Windows do not tell apart"
             told = f"{root / twins[0]}: {same}; rename one, or choose another folder with -o"
-            raise CbmError(told, "conflict")
+            raise CbmError(told)
 
 
 def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
     """Load the data sets of experiments and check every cell; parameters and errors as for `make_agenda`."""
     names = Names(_load(experiments, folder), root, folder)
-    problems: Problems = {}
+    problems: list[str] = []
     for experiment in experiments:
         known: dict[str, Settings] = {}
         for cell in experiment.cells:
@@ -212,26 +210,26 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                 other = known.setdefault(named.run_id, cell)
                 if differing := [name for name, value in cell if value != getattr(other, name)]:
                     told = "stands for the same content or value as that of another cell"
-                    raise CbmError(f"{told}; leave one of them out", "conflict", field=differing[0])
+                    raise CbmError(f"{told}; leave one of them out", field=differing[0])
             except CbmError as error:
-                problems[experiment.located(cell, error)] = error.kinds
+                problems.append(experiment.located(cell, error))
         try:
             if (metric := experiment.table.metric) and not problems:
                 check_metric(metric, ((cell, names.datasets[cell.data]) for cell in experiment.cells))
         except CbmError as error:
-            problems[experiment.located(experiment.cells[0], error)] = error.kinds
+            problems.append(experiment.located(experiment.cells[0], error))
     _raise_all(problems)
     return names
 
 
-def _raise_all(problems: Problems) -> None:
-    if problems:
-        raise CbmError("\n".join(problems), *chain.from_iterable(problems.values()))
+def _raise_all(problems: Iterable[str]) -> None:
+    if told := dict.fromkeys(problems):
+        raise CbmError("\n".join(told))
 
 
 def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
     """Load the data sets of all cells; CbmError for all that cannot be loaded, at once."""
-    datasets, problems = dict[Data, Dataset](), Problems()
+    datasets, problems = dict[Data, Dataset](), list[str]()
     cells = dict[Data, tuple[Experiment, Settings]]()  # the first of each data set
     for experiment in experiments:
         for cell in experiment.cells:
@@ -240,10 +238,10 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
         try:
             datasets[data] = load(data, folder=folder)
         except CbmError as error:
-            problems[experiment.located(cell, error, "data")] = error.kinds
+            problems.append(experiment.located(cell, error, "data"))
     if datasets and any(available(data, folder) for data in cells.keys() - datasets.keys()):
         some = f"{len(datasets)} of {len(cells)} data sets are here"
-        problems[f"{some}; add --available to run these without the others"] = ()
+        problems.append(f"{some}; add --available to run these without the others")
     _raise_all(problems)
     return datasets
 
@@ -290,7 +288,7 @@ def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]]) ->
         if number not in start.store.finished(run_id):
             error = CbmError(start.unfinished(number), field="start_from")
             told.setdefault((user.name, start.source.name), user.located(start.cell, error))
-    _raise_all(dict.fromkeys(told.values(), ("incomplete",)))
+    _raise_all(told.values())
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:

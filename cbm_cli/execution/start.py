@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.errors import CbmError, Kind
+from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.results import Progress, Store, pretraining_id, run_ids
@@ -42,7 +42,7 @@ class Start:
                 machine = _machine(self.file, self.digest)
             check_machine(settings, data, machine, self.file)
         except CbmError as error:
-            raise CbmError(str(error), *error.kinds, field="start_from") from None
+            raise CbmError(str(error), field="start_from") from None
         return machine
 
 
@@ -81,8 +81,7 @@ def _start_of_file(file: Path) -> Start:
     try:
         return Start(file, hashlib.sha256(content_of(file)).hexdigest())
     except OSError as error:
-        kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-        raise CbmError(f"{file}: cannot be read: {error.strerror}", kind, field="start_from") from None
+        raise CbmError(f"{file}: cannot be read: {error.strerror}", field="start_from") from None
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class TrialStarts:
             told = (
                 f"{self.source.name} evaluates no validation part of {data.name}, so it has no best machine"
             )
-            raise CbmError(f"{told}; write machine: final", "missing", field="start_from")
+            raise CbmError(f"{told}; write machine: final", field="start_from")
 
     def unfinished(self, number: int) -> str:
         """Return the message for a trial that is neither finished nor part of the run."""
@@ -174,12 +173,12 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
     if not found:
         what = f"{cell.model.kind} of {cell.model.size} hidden units on {cell.data.title}"
         told = f"{source.name} has no {what}; its model and data must be the same"
-        raise CbmError(told, "missing", field="start_from")
+        raise CbmError(told, field="start_from")
     for name in Settings.model_fields:
         values, mine = dict.fromkeys(getattr(one, name) for one in found), getattr(cell, name)
         if len(values) > 1 and mine not in values:
             told = f"{len(found)} cells of {source.name} would do; they differ in {name}"
             told += f" ({', '.join(map(str, values))}), and here it is {mine}: give one of theirs"
-            raise CbmError(told, "conflict", field="start_from")
+            raise CbmError(told, field="start_from")
         found = [one for one in found if len(values) == 1 or getattr(one, name) == mine]
     return source, found[0]

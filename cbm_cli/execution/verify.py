@@ -131,18 +131,18 @@ class _Rebuilt:
         """Return the job that runs a trial again; CbmError if what it needs is missing or has changed."""
         experiment, cell = self.experiment, self.cells[run_id]
         if not self.code and any(":" in name for name in cell.record.names):
-            raise CbmError("it has recorders of its own, which --no-code does not run", "conflict")
+            raise CbmError("it has recorders of its own, which --no-code does not run")
         if cell.data not in self.datasets:
             manifest = self.store.manifest()
             self.datasets[cell.data] = load_again(cell.data, manifest.grid_folder, manifest.digests)
         named = self.names.of(experiment, cell)
         if named.run_id != run_id:
             told = "its data, its recorders or the machine it starts from have changed since"
-            raise CbmError(told, "changed")
+            raise CbmError(told)
         trial = Trial(experiment.name, cell, number, experiment.seed)
         job = replace(job_of(trial, named, self.store), stores=())  # it continues nothing
         if job.start and job.digest and job.digest != self.store.record(run_id, number).start:
-            raise CbmError(f"{job.start.file}: is another machine than the one it started from", "changed")
+            raise CbmError(f"{job.start.file}: is another machine than the one it started from")
         return job
 
 
@@ -153,14 +153,14 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
     cbm, version = manifest.versions["cbm"], manifest.versions["kernel"]
     if version != KERNEL_VERSION:
         other = f"this cbm has kernel version {KERNEL_VERSION}"
-        raise CbmError(f"{place}: written by cbm {cbm} (kernel version {version}); {other}", "unreadable")
+        raise CbmError(f"{place}: written by cbm {cbm} (kernel version {version}); {other}")
     try:
         cells = tuple(Settings(**given) for given in manifest.settings)
     except (ValidationError, TypeError) as error:
-        raise CbmError(f"{place}: settings cannot be read: {error}", "unreadable") from None
+        raise CbmError(f"{place}: settings cannot be read: {error}") from None
     needed = dict.fromkeys(cell.start_from.experiment for cell in cells if cell.start_from.experiment)
     if name in users:
-        raise CbmError(f"{place}: starts from an experiment that starts from it", "conflict")
+        raise CbmError(f"{place}: starts from an experiment that starts from it")
     sources = tuple(_experiment(results, source, (*users, name)) for source in needed)
     facts = manifest.description, manifest.trials, manifest.seed
     return Experiment(name, *facts, cells, manifest.table, sources)

@@ -84,7 +84,7 @@ class Reader:
         parts = self.parts(path, value)
         options = [self._alternatives(f"{path}.{name}", part) for name, part in parts.items()]
         if prod(map(len, options)) > MAX_CELLS:
-            self.problems.add(value, f"has more than {MAX_CELLS:,} values", "limit")
+            self.problems.add(value, f"has more than {MAX_CELLS:,} values")
             return []
         rows = product(*options) if parts or value == {} else ()
         return [like(value, dict(zip(parts, row, strict=True))) for row in rows]
@@ -116,14 +116,14 @@ class Reader:
                 path = f"{name}.{part}".rstrip(".")
                 tests[path] = [choice.value for choice in self.choices(path, one)]
         if node == {}:
-            self.problems.add(node, "names no field; it would hold for all cells", "missing")
+            self.problems.add(node, "names no field; it would hold for all cells")
         return Condition(node, tests)
 
     def change(self, node: Value) -> tuple[Condition, dict[str, Choice]]:
         """Read an item of ``when``."""
         parts = self.problems.fields(node, ("if", "set"))
         for name in {"if", "set"} - parts.keys() if isinstance(node, Fields) else ():
-            self.problems.add(node, "is missing", "missing", name)
+            self.problems.add(node, "is missing", name)
         condition = self.condition(parts["if"]) if "if" in parts else Condition(node, {})
         changes = self.problems.fields(parts["set"], FIELDS) if "set" in parts else {}
         found = {name: self.choices(name, value) for name, value in changes.items()}
@@ -131,7 +131,7 @@ class Reader:
             if len(found[name]) > 1 or isinstance(value, Items):
                 self.problems.add(value, "sets one value, not a list")
         if INSTEAD.keys() <= changes.keys():
-            self.problems.add(changes["epochs"], "undoes updates, which is set here too; set one", "conflict")
+            self.problems.add(changes["epochs"], "undoes updates, which is set here too; set one")
         return condition, {name: several[0] for name, several in found.items() if several}
 
     def expand(
@@ -147,10 +147,10 @@ class Reader:
         """
         missing = [name for name, info in FIELDS.items() if info.is_required() and name not in axes]
         for name in missing:
-            self.problems.add(node, "is missing", "missing", name)
+            self.problems.add(node, "is missing", name)
         if many := prod(map(len, axes.values())) > MAX_CELLS:
             told = f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
-            self.problems.add(node, told, "limit")
+            self.problems.add(node, told)
         if missing or many:
             return {}
         cells: dict[Settings, Cell] = {}
@@ -177,7 +177,7 @@ class Reader:
             else:
                 cells.setdefault(settings, cell)
         if not left:
-            self.problems.add(node, "has no cell left; exclude drops them all", "conflict")
+            self.problems.add(node, "has no cell left; exclude drops them all")
         return cells
 
     def _weigh(self, cell: Cell, unused: Mapping[str, str]) -> None:

@@ -54,7 +54,7 @@ class Grid:
                 lines = [f"{self.path}: there is no experiment {name!r}{hint if 'mean' in hint else ''}"]
                 lines += [f"experiments: {', '.join(self.experiments)}"]
                 lines += [f"groups: {', '.join(self.groups)}"] * bool(self.groups)
-                raise CbmError("\n".join(lines), "unknown")
+                raise CbmError("\n".join(lines))
         wanted = [one for name in names for one in self.groups.get(name, (name,))] or self.default
         return [self.experiments[name] for name in dict.fromkeys(wanted)]
 
@@ -101,7 +101,7 @@ def read_grid(
     linked, clean = _linked(experiments, problems), not problems.count
     for value, reason in reader.effects.values():
         if reason and (clean or value.path[:1] == ("experiments",)):  # else another experiment may need it
-            problems.add(value, reason, "unsuited")
+            problems.add(value, reason)
     problems.raise_any()
     return Grid(Path(path), linked, groups, default)
 
@@ -111,7 +111,7 @@ def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
     if not isinstance(node, Fields) or not node:
         if isinstance(top, Fields):
             told = "must name at least one, as in experiments: {first: {data: mnist}}"
-            problems.add(node, told, "missing", "" if node.path else "experiments")
+            problems.add(node, told, "" if node.path else "experiments")
         problems.raise_any()
     twins: dict[str, str] = {}
     nodes: Any = node
@@ -123,7 +123,7 @@ def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
             problems.add(value, "cannot name a folder on Windows; use another name")
         elif (twin := twins.setdefault(name.lower(), name)) != name:
             same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"
-            problems.add(value, f"{same}; use another name", "conflict")
+            problems.add(value, f"{same}; use another name")
     return nodes
 
 
@@ -132,14 +132,14 @@ def _groups(section: Value, experiments: Fields, problems: Problems) -> dict[str
     nodes = problems.fields(section, section if isinstance(section, Fields) else ())
     groups: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
     for name in nodes.keys() & experiments.keys():
-        problems.add(nodes[name], "is already the name of an experiment", "conflict")
+        problems.add(nodes[name], "is already the name of an experiment")
     inner = {name: {str(item) for item in items(node)} & groups.keys() for name, node in nodes.items()}
     try:
         for name in TopologicalSorter(inner).static_order():
             groups[name] = _resolve(nodes[name], experiments, groups, problems)
     except CycleError as error:
         first = next(name for name in nodes if name in error.args[1])
-        problems.add(nodes[first], "contains itself", "conflict")
+        problems.add(nodes[first], "contains itself")
     return groups
 
 
@@ -148,12 +148,12 @@ def _resolve(
 ) -> tuple[str, ...]:
     """Return the experiments that a name, or a list of names, stands for."""
     if not node:
-        problems.add(node, "names no experiment", "missing")
+        problems.add(node, "names no experiment")
     known, found = {**{name: (name,) for name in experiments}, **groups}, dict[str, None]()
     for item in items(node):
         if not isinstance(item, str) or item not in known:
             told = f"there is no experiment or group {shown(item)}{did_you_mean(str(item), known)}"
-            problems.add(item, told, "unknown")
+            problems.add(item, told)
         else:
             found |= dict.fromkeys(known[item])
     return (*found,)
@@ -168,13 +168,13 @@ def _changes(overrides: Mapping[str, str], trials: int | None, problems: Problem
             one for one in changes if one == path or one.startswith(f"{path}.") or one == INSTEAD.get(path)
         ]
         if not path:
-            problems.add(value, f"unknown field{did_you_mean(name, SETTABLE, 0.7)}", "unknown")
+            problems.add(value, f"unknown field{did_you_mean(name, SETTABLE, 0.7)}")
         elif others:
             told = f"several fields are called so; name one of {', '.join((path, *others))}"
-            problems.add(value, told, "conflict")
+            problems.add(value, told)
         elif undone:
             told = f"undoes {undone[0]}, which is set before it; set one of them"
-            problems.add(value, told, "conflict")
+            problems.add(value, told)
         else:
             changes[path] = value
     return changes | ({"trials": load(str(trials), "--trials", problems)} if trials is not None else {})
@@ -222,11 +222,11 @@ def _experiment(
         conditions = {"exclude": exclude, "when": [condition for condition, _ in when]}
         for condition in (one for rule, some in conditions.items() if rule in own for one in some):
             if not condition.matched:
-                problems.add(condition.node, "holds for no cell of the grid", "conflict")
+                problems.add(condition.node, "holds for no cell of the grid")
         for column in table.choose:
             if len({text_of(cell.row().get(column)) for cell in cells}) == 1:
                 told = f"{column} has one value, and there is nothing to choose; give it several"
-                problems.add(given["table"]["choose"], told, "unsuited")
+                problems.add(given["table"]["choose"], told)
     if problems.count > before:
         reader.effects = effects
 
@@ -259,7 +259,7 @@ def _linked(experiments: dict[str, Experiment], problems: Problems) -> dict[str,
                 places[name][source] = value
                 if source not in experiments:
                     hint = did_you_mean(source, experiments)
-                    problems.add(value, f"there is no experiment {source[:60]}{hint}", "unknown")
+                    problems.add(value, f"there is no experiment {source[:60]}{hint}")
     linked: dict[str, Experiment] = {}
     try:
         for name in TopologicalSorter(places).static_order():
@@ -269,6 +269,6 @@ def _linked(experiments: dict[str, Experiment], problems: Problems) -> dict[str,
     except CycleError as error:
         for source, name in pairwise(error.args[1]):
             told = f"starts from {source}, which starts from {name} in the end"
-            problems.add(places[name][source], told, "conflict")
+            problems.add(places[name][source], told)
         return experiments
     return {name: linked[name] for name in experiments}

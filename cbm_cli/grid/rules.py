@@ -6,7 +6,6 @@ Rules read the fields of a `Settings`, whose module imports this one.
 from collections.abc import Iterator
 from typing import Any
 
-from cbm_cli.errors import Kind
 from cbm_cli.grid.names import Scheme
 from cbm_cli.text import count
 
@@ -38,7 +37,7 @@ def needs(s: Any) -> Iterator[tuple[object, str, str]]:
     yield s.evaluation != "none", "evaluate.rows", "evaluations, not for method: none"
 
 
-Conflict = tuple[object, str, Kind, str]  # whether it is so, the field, the kind of the problem, its words
+Conflict = tuple[object, str, str]  # whether it is so, the field, its words
 
 
 def conflicts(s: Any) -> Iterator[Conflict]:
@@ -54,34 +53,34 @@ def _of_machine(s: Any) -> Iterator[Conflict]:
     kind, sampler, letters = model.kind, s.parsed_sampler, s.scheme.letters
     coder, dbm = kind == "auto-encoder", kind == "dbm"
     told = "give the length of training as either updates or epochs"
-    yield s.updates is s.epochs is None, "", "missing", told
-    yield s.updates and s.epochs, "", "conflict", told
+    yield s.updates is s.epochs is None, "", told
+    yield s.updates and s.epochs, "", told
     told = f"half is for auto encoders; give the {kind} a number of units"
-    yield model.hidden == "half" and not coder, "model.hidden", "unsuited", told
+    yield model.hidden == "half" and not coder, "model.hidden", told
     told = f"an rbm has one hidden layer, not {model.size}; a dbm has several"
-    yield kind == "rbm" and model.layers > 2, "model.hidden", "unsuited", told
+    yield kind == "rbm" and model.layers > 2, "model.hidden", told
     told = f"a dbm has several hidden layers; write kind: rbm, or [{model.size}, {model.size}]"
-    yield dbm and model.layers == 2, "model.hidden", "unsuited", told
-    yield rate.decay and not rate.every, "learning_rate.decay", "missing", "also needs every: 10 epochs"
-    yield rate.every and not rate.decay, "learning_rate.every", "missing", "also needs decay: 0.9"
+    yield dbm and model.layers == 2, "model.hidden", told
+    yield rate.decay and not rate.every, "learning_rate.decay", "also needs every: 10 epochs"
+    yield rate.every and not rate.decay, "learning_rate.every", "also needs decay: 0.9"
     told = "a rate decays or changes in steps; give decay and every, or steps"
-    yield rate.steps and rate.decay, "learning_rate.steps", "conflict", told
+    yield rate.steps and rate.decay, "learning_rate.steps", told
     told = f"offset scheme {s.offsets} has {count(len(letters), 'letter')}; this {kind} needs {model.layers}"
     quoted = '; in JSON write "00" in quotes' if s.offsets == "0" else ""
-    yield len(letters) != model.layers, "offsets", "unsuited", told + quoted
+    yield len(letters) != model.layers, "offsets", told + quoted
     told = f"auto encoders have no model mean (m, a), as in {s.offsets}; write 0, d, h or r"
-    yield coder and {*letters} & {*"ma"}, "offsets", "unsuited", told
+    yield coder and {*letters} & {*"ma"}, "offsets", told
     fixed = s.sliding_factor.visible == 0 and s.scheme.sliding and letters[0] != "d"
     told = f"0 keeps visible offsets of the letter d at the data mean; {s.offsets} has {letters[0]}"
-    yield fixed, "sliding_factor.visible", "conflict", told
-    yield not coder and s.sampler is None, "sampler", "missing", "is missing"
+    yield fixed, "sliding_factor.visible", told
+    yield not coder and s.sampler is None, "sampler", "is missing"
     told = f"layers are pre-trained with CD-k or PCD-k, which double activations; {s.sampler} cannot"
     tempered = sampler.temperatures > 1 or sampler.exact
-    yield layers.epochs and tempered, "pretraining", "conflict", told
+    yield layers.epochs and tempered, "pretraining", told
     told = "the layers are those of start_from; remove pretraining or start_from"
-    yield layers.epochs and (start.path or start.experiment), "pretraining", "conflict", told
+    yield layers.epochs and (start.path or start.experiment), "pretraining", told
     told = "trials start from files or from an experiment; give path or experiment"
-    yield start.path and start.experiment, "start_from.path", "conflict", told
+    yield start.path and start.experiment, "start_from.path", told
 
 
 def _of_gradient(s: Any) -> Iterator[Conflict]:
@@ -89,18 +88,18 @@ def _of_gradient(s: Any) -> Iterator[Conflict]:
     model, gradient, letters = s.model, s.gradient, s.scheme.letters
     scaled = gradient.kind == "natural" or gradient.scale_to != "none"
     told = "the natural gradient and scale_to are for RBMs, not a dbm"
-    yield model.kind == "dbm" and scaled, "gradient", "unsuited", told
+    yield model.kind == "dbm" and scaled, "gradient", told
     for name, letter in (("standard", "0"), ("enhanced", "a")):
         scheme = Scheme(letter * model.layers)
         moves = name == "enhanced" and (s.scheme.sliding or not s.scheme.before)
         told = f"the {name} gradient is that of {scheme}, not of {s.offsets}; write gradient: centered"
         other = letters != scheme.letters or moves
-        yield gradient.kind == name and other, "gradient", "conflict", told
+        yield gradient.kind == name and other, "gradient", told
     told = "a natural or rescaled gradient would change the share of the weights that decays; remove it"
     decays = s.weight_decay.l1 or s.weight_decay.l2
-    yield decays and scaled, "weight_decay", "conflict", told
+    yield decays and scaled, "weight_decay", told
     told = f"{s.offsets} has no offsets, and its centered gradient is standard; write scale_to: standard"
-    yield gradient.scale_to == "centered" and {*letters} == {"0"}, "gradient", "conflict", told
+    yield gradient.scale_to == "centered" and {*letters} == {"0"}, "gradient", told
 
 
 def _of_evaluation(s: Any) -> Iterator[Conflict]:
@@ -108,11 +107,11 @@ def _of_evaluation(s: Any) -> Iterator[Conflict]:
     kind, method, metric = s.model.kind, s.evaluate.method, s.early_stopping.metric
     coder = kind == "auto-encoder"
     told = f"an auto encoder has no likelihood, which {method} is about; write method: cost"
-    yield coder and method in ("exact", "ais"), "evaluate", "unsuited", told
+    yield coder and method in ("exact", "ais"), "evaluate", told
     watched = s.evaluation != "none" and (metric == "pseudo-likelihood") == (s.evaluation == "pseudo")
     told = f"{metric} is not evaluated; the method of evaluate is {s.evaluation}"
-    yield metric and not watched, "early_stopping.metric", "conflict", told
+    yield metric and not watched, "early_stopping.metric", told
     told = f"method pseudo is for RBMs; the model is of kind {kind}"
-    yield kind != "rbm" and method == "pseudo", "evaluate", "unsuited", told
+    yield kind != "rbm" and method == "pseudo", "evaluate", told
     told = f"method cost is for auto encoders; write exact or ais for the {kind}"
-    yield not coder and method == "cost", "evaluate", "unsuited", told
+    yield not coder and method == "cost", "evaluate", told

@@ -294,7 +294,7 @@ def _recorders(match: re.Match) -> str:
         if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
             own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
             hint = own or did_you_mean(name, RECORDERS)
-            raise Misfit("", f"there is no recorder {name[:60] or 'without a name'}{hint}", "unknown")
+            raise Misfit("", f"there is no recorder {name[:60] or 'without a name'}{hint}")
     return "+".join(dict.fromkeys(names))
 
 
@@ -400,15 +400,15 @@ class Settings(Frozen):
     def _check(self) -> "Settings":
         for path, reason in self.unused().items():
             if not path.startswith("sliding_factor"):  # pre-training hands it to layers that do not slide
-                raise Misfit(path, f"{path} {reason}", "unsuited")
+                raise Misfit(path, f"{path} {reason}")
         self.check()
         return self
 
     def check(self) -> None:
         """Raise Misfit for settings that contradict each other."""
-        for wrong, path, kind, told in conflicts(self):
+        for wrong, path, told in conflicts(self):
             if wrong:
-                raise Misfit(path, told, kind)
+                raise Misfit(path, told)
 
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
@@ -556,9 +556,9 @@ def _column(text: str) -> str:
     name = text.replace(".", "_")
     found = [name] if name in NESTED else meant(text, COLUMNS)
     if len(found) > 1:
-        raise Misfit("", f"several columns are called {text}; name one of {', '.join(found)}", "unknown")
+        raise Misfit("", f"several columns are called {text}; name one of {', '.join(found)}")
     if not found:
-        raise Misfit("", f"there is no column {text}{did_you_mean(name, COLUMNS)}", "unknown")
+        raise Misfit("", f"there is no column {text}{did_you_mean(name, COLUMNS)}")
     return found[0]
 
 
@@ -598,12 +598,12 @@ class TableSpec(Frozen):
     def _check(self) -> "TableSpec":
         """Refuse columns that are named twice, and leave out of the default axes what another one names."""
         if self.by and not self.choose:
-            raise Misfit("by", "has no effect without choose, as in choose: learning_rate", "unsuited")
+            raise Misfit("by", "has no effect without choose, as in choose: learning_rate")
         taken: dict[str, str] = {}
         for axis in (axis for axis in (*AXES, "choose") if axis in self.model_fields_set):
             for column in getattr(self, axis):
                 if column in taken:
-                    raise Misfit(axis, f"{column} is among the {taken[column]}; name it once", "conflict")
+                    raise Misfit(axis, f"{column} is among the {taken[column]}; name it once")
                 taken[column] = axis
         for axis in {*AXES} - self.model_fields_set:
             self.__dict__[axis] = tuple(column for column in getattr(self, axis) if column not in taken)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from cbm_cli.errors import CbmError, Kind
+from cbm_cli.errors import CbmError
 from cbm_cli.text import did_you_mean, harmless, shortened
 
 MAX_BYTES = 1_000_000
@@ -86,17 +86,17 @@ class Problems:
     """What is wrong with a file, collected so that all of it is reported at once."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Place, str, str], Kind] = {}
+        self._found = set[tuple[Place, str, str]]()
         self.values = 0  # read so far, each as often as aliases repeat it
         self.count = 0  # of problems, again where one is found again: shows whether there are any in between
 
-    def add(self, value: Value, message: str, kind: Kind = "value", inner: str = "") -> None:
+    def add(self, value: Value, message: str, inner: str = "") -> None:
         """Add a problem of a value, or of the field ``inner`` that it lacks."""
         if isinstance(value, Text) and re.search(r"\S,|, *\S", value) and "[" not in message:
             message += f"; several values are a list: [{', '.join(re.split(', *', shortened(value)))}]"
         self.count += 1
         path = ".".join(filter(None, (*value.path, inner))).removeprefix("experiments.")
-        self._found.setdefault((value.place, path, message), kind)
+        self._found.add((value.place, path, message))
 
     def blame(self, error: CbmError, value: Value) -> None:
         """Add an error at the part of a value that it names, or at the field that the value lacks."""
@@ -104,7 +104,7 @@ class Problems:
         while steps and isinstance(value, Fields) and steps[0] in value:
             value = value[steps.pop(0)]
         lacks = ".".join(steps) if isinstance(value, Fields) else ""
-        self.add(value, error.message, error.kinds[0], lacks)
+        self.add(value, error.message, lacks)
 
     def report(self, error: ValidationError, value: Value) -> None:
         """Add what pydantic found in a value, each problem at the part that it is about."""
@@ -116,7 +116,7 @@ class Problems:
                 about = about[step] if inside or (isinstance(about, Fields) and step in about) else about
             cause = item.get("ctx", {}).get("error")
             if item["type"] == "missing":
-                self.add(about, "is missing", "missing", str(item["loc"][-1]))
+                self.add(about, "is missing", str(item["loc"][-1]))
             elif cause:
                 self.blame(cause if isinstance(cause, CbmError) else CbmError(str(cause)), about)
             else:
@@ -139,15 +139,14 @@ class Problems:
             hint = did_you_mean(name, known, cutoff=0.7 if len(name) < 7 else 0.8)
             if colon and first in known:
                 hint = f"; write a blank after the colon: {first}: {rest}"
-            self.add(value[name], f"unknown field{hint}", "unknown")
+            self.add(value[name], f"unknown field{hint}")
         return like(value, {name: one for name, one in value.items() if name in known})
 
     def raise_any(self) -> None:
         """Raise CbmError with one line per problem, in the order of the file, if there are any."""
         if self._found:
-            found = sorted(self._found.items())
-            lines = (": ".join(filter(None, map(str, problem))) for problem, _ in found)
-            raise CbmError("\n".join(harmless(line, kept="") for line in lines), *(kind for _, kind in found))
+            lines = (": ".join(filter(None, map(str, problem))) for problem in sorted(self._found))
+            raise CbmError("\n".join(harmless(line, kept="") for line in lines))
 
 
 def read_file(path: Path, remedy: str = "") -> str:
@@ -158,13 +157,11 @@ def read_file(path: Path, remedy: str = "") -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise CbmError(f"{path}:{line}: is not UTF-8; save the file as UTF-8 text", "unreadable") from None
+        raise CbmError(f"{path}:{line}: is not UTF-8; save the file as UTF-8 text") from None
     except OSError as error:
-        kinds: dict[type, Kind] = {FileNotFoundError: "missing", IsADirectoryError: "value"}
-        told = f"{path}: cannot be read: {error.strerror}{remedy}"
-        raise CbmError(told, kinds.get(type(error), "system")) from None
+        raise CbmError(f"{path}: cannot be read: {error.strerror}{remedy}") from None
     if len(raw) > MAX_BYTES:
-        raise CbmError(f"{path}: is larger than {MAX_BYTES:,} bytes; this is not a grid file", "limit")
+        raise CbmError(f"{path}: is larger than {MAX_BYTES:,} bytes; this is not a grid file")
     return text
 
 
@@ -177,7 +174,7 @@ def load(text: str, name: str, problems: Problems) -> Value:
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
         if root is None:
-            raise CbmError(f"{name}: is empty", "missing")
+            raise CbmError(f"{name}: is empty")
         return _plain(root, Place(name), (), problems)
     except yaml.reader.ReaderError as error:
         line, complaint = text[: error.position].count("\n"), error.reason
@@ -189,8 +186,8 @@ def load(text: str, name: str, problems: Problems) -> Value:
         if glued and glued[0][0] >= line - 1 and error.problem != _TAB:
             line, complaint = glued[0][0], f"write a blank after the colon of {glued[0][1]}"
     except RecursionError:
-        raise CbmError(f"{name}: is nested too deeply, or contains an alias of itself", "limit") from None
-    raise CbmError(f"{Place(name, line + 1)}: is not YAML: {complaint}", "unreadable")
+        raise CbmError(f"{name}: is nested too deeply, or contains an alias of itself") from None
+    raise CbmError(f"{Place(name, line + 1)}: is not YAML: {complaint}")
 
 
 def _plain(node: yaml.Node, place: Place, path: tuple[str, ...], problems: Problems) -> Value:
@@ -198,7 +195,7 @@ def _plain(node: yaml.Node, place: Place, path: tuple[str, ...], problems: Probl
     problems.values += 1
     if problems.values > MAX_VALUES:
         many = f"has more than {MAX_VALUES:,} values when its aliases are expanded"
-        raise CbmError(f"{place.source}: {many}", "limit")
+        raise CbmError(f"{place.source}: {many}")
     made = _placed({} if isinstance(node, yaml.MappingNode) else [], place, path)
     if isinstance(node, yaml.ScalarNode):
         made = _placed(_HALF.sub("?", node.value), place, path)
@@ -215,7 +212,7 @@ def _plain(node: yaml.Node, place: Place, path: tuple[str, ...], problems: Probl
             problems.add(_placed("", line, path), "a key must be plain text")
         elif name in made:
             told = f"is given twice; line {made[name].place.line} has it already"
-            problems.add(value, told, "conflict")
+            problems.add(value, told)
         else:
             made[name] = value
     return made

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cbm_cli.errors import CbmError, Kind
+from cbm_cli.errors import CbmError
 from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
 
 
@@ -44,8 +44,8 @@ class Frozen(BaseModel):
 class Misfit(CbmError, ValueError):
     """A value that does not fit; ``field`` is the one to look at first, dotted where nested, or empty."""
 
-    def __init__(self, field: str, message: str, *kinds: Kind) -> None:
-        super().__init__(message, *kinds)
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
         self.field = field
 
 

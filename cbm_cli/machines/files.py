@@ -124,7 +124,6 @@ def check_size(parameters: Sequence[NDArray], dtype: type, place: str) -> None:
         raise CbmError(
             f"{place}: has weights or biases of up to {largest:.3g}; {users} would exceed the range of "
             f"{np.dtype(dtype).name}: {remedy}",
-            "limit",
         )
 
 
@@ -185,7 +184,7 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
     array = arrays.get("kind", np.array(KINDS[0]))
     kind = str(array.item()) if array.size == 1 else f"of shape {array.shape}"
     if kind not in KINDS:
-        raise CbmError(f"{path}: kind {kind[:40]} is unknown; cbm knows {', '.join(KINDS)}", "unknown")
+        raise CbmError(f"{path}: kind {kind[:40]} is unknown; cbm knows {', '.join(KINDS)}")
     depth, encoder = _depth(path, kind, arrays), kind == "auto-encoder"
     inner = range(1, depth) if encoder else range(0)
     layers = (*[range(depth + 1)] * 2, inner, inner)
@@ -193,7 +192,7 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
     if unknown := [name for name in names if name not in ("kind", "names", *known)]:
         whole = f"a machine of kind {kind} with {count(depth, 'hidden layer')}"
         told = f"{path}: {unknown[0]} is not an array of {whole}{did_you_mean(unknown[0], known)}"
-        raise CbmError(told, "unknown")
+        raise CbmError(told)
     weights, biases = (
         tuple(_numbers(path, key, arrays[key]) for key in _names(name, range(count)))
         for name, count in (("weights", depth), ("biases", depth + 1))
@@ -207,7 +206,7 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
             found.append(_numbers(path, key, arrays.get(key, np.zeros_like(bias))))
             if found[-1].shape != bias.shape:
                 message = f"{path}: {key} has shape {found[-1].shape}; expected {bias.shape}"
-                raise CbmError(message, "conflict")
+                raise CbmError(message)
         return tuple(found)
 
     offsets = vectors("offsets", range(depth + 1))
@@ -227,7 +226,7 @@ def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays, list[str]]
     source = path if content is None else io.BytesIO(content)
     if (content is not None or path.is_file()) and not zipfile.is_zipfile(source):
         message = f"{path}: is not a machine file, which is an NPZ file of weights_0, biases_0 and biases_1"
-        raise CbmError(f"{message} (docs/machines.md), or it is damaged", "unreadable")
+        raise CbmError(f"{message} (docs/machines.md), or it is damaged")
     arrays = read_npz(source, _known_names(), str(path))
     with zipfile.ZipFile(source) as archive:
         return path, arrays, [name.removesuffix(".npy") for name in archive.namelist()]
@@ -248,10 +247,10 @@ def _depth(path: Path, kind: str, arrays: Arrays) -> int:
     if missing:
         names = ", ".join([*needed, *_names("offsets", range(depth + 1))][:12])
         message = f"{path}: lacks {', '.join(missing[:12])}; a machine file holds {names} and kind"
-        raise CbmError(message, "missing")
+        raise CbmError(message)
     if kind == "rbm" and depth > 1:
         message = f"{path}: is of kind rbm, but holds {depth} arrays of weights; is its kind dbm?"
-        raise CbmError(message, "conflict")
+        raise CbmError(message)
     return depth
 
 
@@ -279,4 +278,4 @@ def _check_shapes(path: Path, weights: Vectors, biases: Vectors) -> None:
     )
     units = ["N", "M"] if len(weights) == 1 else _names("n", range(len(biases)))
     expected = [f"({n}, {m})" for n, m in pairwise(units)] + [f"({n},)" for n in units]
-    raise CbmError(f"{path}: shapes do not fit: {shapes}; expected {', '.join(expected)}", "conflict")
+    raise CbmError(f"{path}: shapes do not fit: {shapes}; expected {', '.join(expected)}")

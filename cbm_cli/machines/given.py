@@ -31,18 +31,18 @@ def check_given(given: NDArray, width: int, place: str) -> None:
     if given.ndim != 2 or given.shape[1] != width or not len(given):
         shape = " x ".join(map(str, given.shape))
         told = f"{place}: rows of {width} entries are needed, one for each visible unit, not {shape}"
-        raise CbmError(told, "conflict")
+        raise CbmError(told)
     held, wrong = ~np.isnan(given), ~(np.isnan(given) | (given == 0) | (given == 1))
     for row, column in np.argwhere(wrong)[:1]:
         value, where = given[row, column], f"row {row + 1}, column {column + 1}"
         remedy = "give 0 or 1, or leave the entry empty, and it is sampled"
-        raise CbmError(f"{place}: {where} is {value:g}; {remedy}", "value")
+        raise CbmError(f"{place}: {where} is {value:g}; {remedy}")
     for row in np.flatnonzero(held.all(axis=1))[:1]:
         message = f"{place}: row {row + 1} gives all entries; leave those empty that are to be sampled"
-        raise CbmError(message, "missing")
+        raise CbmError(message)
     for row in np.flatnonzero(~held.any(axis=1))[:1]:
         message = f"{place}: row {row + 1} gives no entry; leave the row out, or sample without given rows"
-        raise CbmError(message, "missing")
+        raise CbmError(message)
 
 
 def draw_given(
@@ -58,7 +58,7 @@ def draw_given(
     count = count or rows
     if count < rows:
         few = f"{counted(count, 'sample')} of {counted(rows, 'row')}: ask for one of each row or more"
-        raise CbmError(f"{place}: {few}", "conflict")
+        raise CbmError(f"{place}: {few}")
     with enough_memory(count, how["chains"]):
         whole = room_for(count, machine)
     seed, start = how.pop("seed"), how.pop("start", None)

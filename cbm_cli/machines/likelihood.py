@@ -68,7 +68,7 @@ class Method:
         """Raise CbmError for names that do not exist, and for numbers that are no whole ones or too small."""
         for what, given, known in (("method", self.name or "exact", METHODS), ("base", self.base, BASES)):
             if given not in known:
-                raise CbmError(f"{what} {given!r} is unknown{did_you_mean(str(given), known)}", "unknown")
+                raise CbmError(f"{what} {given!r} is unknown{did_you_mean(str(given), known)}")
         check_whole("evaluate", 3, temperatures=self.temperatures)
         check_whole("evaluate", 2, runs=self.runs)
         check_whole("evaluate", 1, rows=self.rows)
@@ -137,7 +137,7 @@ def evaluate(
     """
     n, width = machine.sizes[0], len(parts.base)
     if n != width:
-        raise CbmError(f"{place}: has {n} visible units; the data has {width} columns", "conflict")
+        raise CbmError(f"{place}: has {n} visible units; the data has {width} columns")
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
@@ -151,7 +151,7 @@ def evaluate(
     if method.name == "pseudo":
         return _pseudo(machine, parts, place, should_stop)
     if method.name not in (None, "exact"):
-        raise CbmError(f"{place}: the method {method.name} evaluates no Boltzmann machine", "unsuited")
+        raise CbmError(f"{place}: the method {method.name} evaluates no Boltzmann machine")
     rows = max(map(len, parts.rows.values()), default=1)
     check_likelihood(machine.sizes, rows, place, "use --ais (annealed importance sampling) to estimate it")
     log_z = log_partition(*machine.plain)
@@ -262,7 +262,7 @@ def _pseudo(
 ) -> tuple[Answer, dict[str, Answer]]:
     """Pseudo-likelihoods of an RBM, which need no log Z."""
     if machine.is_deep:
-        raise CbmError(f"{place}: pseudo-likelihoods are of RBMs only; use --ais", "unsuited")
+        raise CbmError(f"{place}: pseudo-likelihoods are of RBMs only; use --ais")
     W, b, c = (array.astype(np.float64) for array in machine.plain)
     by_part = {}
     for part, rows in parts.rows.items():
@@ -351,7 +351,6 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
         raise CbmError(
             f"{place}: an auto encoder has no normalised likelihood for --{method.name}, only a cost; "
             f"remove --{method.name}",
-            "unsuited",
         )
     wide = kernel_arrays(machine)
     check_size(wide[:3], np.float32, place)

@@ -19,7 +19,7 @@ def check_whole(place: str, least: int, **numbers: Any) -> None:
     for name, number in numbers.items():
         if number is not None and not (isinstance(number, Integral) and least <= int(number) < 2**64):
             told = f"{place}: {name} must be a whole number of {least} or more, not {number!r}"
-            raise CbmError(told, "value")
+            raise CbmError(told)
 
 
 def check_room(place: str, **numbers: int) -> None:
@@ -27,7 +27,7 @@ def check_room(place: str, **numbers: int) -> None:
     for name, count in numbers.items():
         if 4 * count > MOST_BYTES:
             told = f"{name} takes an array of {count:,} numbers; the limit is {MOST_BYTES // 4:,}"
-            raise CbmError(f"{place}: {told}: write a smaller number", "limit")
+            raise CbmError(f"{place}: {told}: write a smaller number")
 
 
 @cache  # training asks at every evaluation
@@ -75,7 +75,6 @@ def check_fisher(field: str, fisher: str, damping: float, n: int, m: int, remedy
         raise CbmError(
             f"the marginal Fisher matrix is singular: its rank is at most 2^{n} - 1 = {rank}, with "
             f"{parameters} parameters; give damping, such as 0.01, or take the joint one",
-            "unsuited",
             field=field,
         )
 
@@ -85,7 +84,7 @@ def _states(bits: int, n: int, m: int) -> str:
 
 
 def _too_many(field: str, told: str, limit: int, remedy: str) -> CbmError:
-    return CbmError(f"{told}; the limit is 2^{limit}: {remedy}", "limit", field=field)
+    return CbmError(f"{told}; the limit is 2^{limit}: {remedy}", field=field)
 
 
 def _rough_duration(seconds: float) -> str:

@@ -46,7 +46,7 @@ def layer_of(machine: Layered, asked: int | None) -> int:
     """Return the hidden layer to show, from 1: the one that is asked for, else the last; CbmError if none."""
     layers = len(machine.sizes) - 1
     if asked is not None and not 1 <= asked <= layers:
-        raise CbmError(f"--layer {asked}: the machine has {count(layers, 'hidden layer')}", "unsuited")
+        raise CbmError(f"--layer {asked}: the machine has {count(layers, 'hidden layer')}")
     return asked or layers
 
 
@@ -78,7 +78,7 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
     """
     if rows.shape[1] != machine.sizes[0]:
         message = f"the data has {rows.shape[1]} columns, the machine {machine.sizes[0]} visible units"
-        raise CbmError(message, "conflict")
+        raise CbmError(message)
     if machine.kind == "auto-encoder":
         machine = machine._replace(
             weights=tuple(W.astype(np.float32) for W in machine.weights),

@@ -53,7 +53,7 @@ def parse_sampler(text: str) -> Sampler:
     if text == "gibbs":
         return Sampler()
     if not re.fullmatch(r"PT_\d{1,6}(-\d{1,6})?", text):
-        raise CbmError(f"--sampler {text}: unknown; write gibbs, PT_c or PT_c-k, as in PT_10", "unknown")
+        raise CbmError(f"--sampler {text}: unknown; write gibbs, PT_c or PT_c-k, as in PT_10")
     return Sampler.parse(text)
 
 
@@ -104,7 +104,7 @@ def enough_memory(count: int, chains: int) -> Iterator[None]:
     except MemoryError:
         remedy = "ask for fewer samples, or fewer temperatures"
         message = f"{count} samples of {chains} chains do not fit into memory; {remedy}"
-        raise CbmError(message, "limit") from None
+        raise CbmError(message) from None
 
 
 def write_samples(path: Path, samples: Samples, names: Sequence[str] = ()) -> None:
@@ -124,7 +124,7 @@ def _first_states(
         rows, unit = start
         if rows.shape[1] != n_visible:
             message = f"the data have {rows.shape[1]} columns, the machine {n_visible} visible units"
-            raise CbmError(message, "conflict")
+            raise CbmError(message)
         grey = np.full((chains, len(W)), 0.5)
         grey[:, :n_visible] = unit * rows[np.resize(random.permutation(len(rows)), chains)]
         p = expit((random.random(grey.shape) < grey).astype(np.float32) @ W + c)

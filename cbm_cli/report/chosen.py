@@ -53,7 +53,7 @@ def refuse_without_effect(options: Options, names: Sequence[str], what: str) -> 
     """Raise CbmError for an option that is given, and that has no effect on what is drawn."""
     for name in names:
         if getattr(options, name) not in (getattr(Options(), name), [], {}):
-            raise CbmError(f"--{name}: has no effect on {what}; remove it", "unsuited")
+            raise CbmError(f"--{name}: has no effect on {what}; remove it")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         manifests = [it.with_cells(c for c in it.cells if c["run_id"] in only) for it in manifests]
         if sum(len(it.cells) for it in manifests) < len(only):
             told = "the grid last run does not ask for all of these runs; `cbm run` with their grid does"
-            raise CbmError(f"{' '.join(names)}: {told}", "missing")
+            raise CbmError(f"{' '.join(names)}: {told}")
     selected = select_cells(manifests, options.select, options.constants)
     pairs = zip(stores.values(), selected, strict=True)
     shown = [_shown(store, manifest, options) for store, manifest in pairs if manifest.cells]
@@ -150,7 +150,7 @@ def _warn_of_versions(rows: pd.DataFrame) -> None:
 def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
     """Return the cells in a metric and statistic, by default the table's; with the errors of `measure_of`."""
     if len(options.metric) > 1:
-        raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one", "conflict")
+        raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one")
     trials = Trials(chosen.rows(), chosen.cells[0].trials.source)
     measure = measure_of(trials, chosen.table, next(iter(options.metric), None), options.statistic)
     return [cell.measured(measure) for cell in chosen.cells]
@@ -211,5 +211,5 @@ def _axes(cells: Sequence[CellSettings], table: TableSpec, options: Options) -> 
     if (number := len({key_of(cell, panels) for cell in cells})) > MOST_PANELS:
         some = f"--select {panels[0]}={text_of(cells[0][panels[0]])}"
         told = f"{number} panels are too many to read (at most {MOST_PANELS})"
-        raise CbmError(f"{told}; select values of {', '.join(panels)}, as in {some}", "limit")
+        raise CbmError(f"{told}; select values of {', '.join(panels)}, as in {some}")
     return lines, panels

@@ -124,7 +124,7 @@ def read_curves(chosen: Chosen, options: Options) -> Curves:
     shown = [one for one in shown if len(one.trials)]
     if not shown:
         first, last = (of(it.trials.index[place] for it in found) for of, place in ((min, 0), (max, -1)))
-        raise CbmError(f"--xlim: the curves go from {first:g} to {last:g} {x}; show some of that", "unsuited")
+        raise CbmError(f"--xlim: the curves go from {first:g} to {last:g} {x}; show some of that")
     return Curves(shown, lines, panels, chosen.table.scale, x.replace("-", " "), chosen.notes)
 
 
@@ -136,7 +136,7 @@ def metrics_of(chosen: Chosen, options: Options) -> list[str]:
     there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
     for name in options.metric:
         if name not in known:
-            raise CbmError(f"--metric {name}: no column of the curves or the records; {there}", "unknown")
+            raise CbmError(f"--metric {name}: no column of the curves or the records; {there}")
     usual = chosen.table.metric or default_metric(chosen.rows())
     if options.metric or usual in known:
         return [*(options.metric or (usual,))]

@@ -38,15 +38,15 @@ def draw(results: Results | None, part: Part) -> list[Panel]:
     """Return the panels of a part; the errors are those of its kind."""
     kind, names, options = part
     if kind not in KINDS:
-        raise CbmError(f"{kind}: is no kind of picture{did_you_mean(kind, KINDS)}", "unknown")
+        raise CbmError(f"{kind}: is no kind of picture{did_you_mean(kind, KINDS)}")
     if options.x not in (None, *TIMES) and kind != "settings":
-        raise CbmError(f"--x {options.x}: a setting is the x axis of cbm plot settings", "unsuited")
+        raise CbmError(f"--x {options.x}: a setting is the x axis of cbm plot settings")
     module, without_effect = _KINDS[kind]
     refuse_without_effect(options, without_effect, kind)
     statistics = ("median", "mean") if kind == "curves" else STATISTICS
     if options.statistic not in (None, *statistics):
         told = f"--statistic {options.statistic}: {kind} shows {' or '.join(statistics)}"
-        raise CbmError(told, "unsuited")
+        raise CbmError(told)
     if module != _LEARNED and results and not names:
         names = [results.only(None)]
     return getattr(import_module(module), f"{kind}_panels")(results, names, options)

@@ -44,7 +44,7 @@ _SMALL = 20  # pixels: smaller pictures are enlarged, so that the lines between 
 def data_panels(_: Results | None, sources: Sequence[str], options: Options) -> list[Panel]:
     """Draw the first rows of the training parts of data sets, named as for ``cbm evaluate --data``."""
     if not sources:
-        raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9", "missing")
+        raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9")
     panels = []
     for source in sources:
         data = load_source(source)
@@ -155,7 +155,7 @@ def _named(results: Results | None, name: str, look: Look, options: Options) -> 
         if options.data:
             return load_source(options.data, machine.sizes[0], machine.names)
         if not settings:
-            raise DataError(f"{name}: its data are not known; name them by --data", None, "missing")
+            raise DataError(f"{name}: its data are not known; name them by --data")
         return data_of(store, settings)
 
     return Shown(machine, (name,), "", words, look, data)
@@ -204,7 +204,7 @@ def samples_panels(results: Results | None, names: Sequence[str], options: Optio
     def rows_of(machine: Layered) -> NDArray:
         if machine.kind == "auto-encoder":
             told = "samples: an auto encoder has no distribution to draw from; see filters or activity"
-            raise CbmError(told, "unsuited")
+            raise CbmError(told)
         sampler = parse_sampler("PT_10")
         return draw(flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1, start=None).samples
 

@@ -67,7 +67,7 @@ class Picture(NamedTuple):
         try:
             path.write_bytes(self.content(path.suffix.lower()))
         except OSError as error:
-            raise CbmError(f"{path}: cannot be written ({error.strerror})", "system") from None
+            raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
 
     def content(self, suffix: str = ".png", **style: Any) -> bytes:
         """Return the bytes of a file, with some of Matplotlib's settings in place of cbm's."""

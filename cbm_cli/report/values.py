@@ -147,7 +147,7 @@ def _numeric(chosen: Chosen, name: str | None) -> str:
         place = f"--x {name}" if name else "settings"
         there = f"there are {', '.join(numeric)}" if numeric else "no numeric setting varies"
         there += "; --choose none draws all values of one that is chosen" * bool(chosen.notes)
-        raise CbmError(f"{place}: name one numeric setting that varies; {there}", "unsuited")
+        raise CbmError(f"{place}: name one numeric setting that varies; {there}")
     return numeric[0]
 
 

@@ -93,7 +93,7 @@ class Trials:
         found: list[pd.DataFrame] = []
         for (name, run_id), places in groupby(zip(*columns, strict=True), key=lambda place: place[:2]):
             if self.source is None:
-                raise CbmError(f"{name}: there are no curves beside its summary", "missing")
+                raise CbmError(f"{name}: there are no curves beside its summary")
             store, numbers = self.source(name), [number for *_, number in places]
             curves = kind == "curves"
             found += store.curves(run_id, numbers) if curves else [store.records(run_id, n) for n in numbers]
@@ -410,12 +410,12 @@ def measure_of(
     name = metric or table.metric or default_metric(frame)
     if name is None or not known:
         remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
-        raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}", "missing")
+        raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}")
     if name not in known:
         place = f"--metric {name}" if metric else "table.metric"
-        raise CbmError(f"{place}: the results hold no {name}{did_you_mean(name, known)}", "unknown")
+        raise CbmError(f"{place}: the results hold no {name}{did_you_mean(name, known)}")
     if statistic and statistic not in STATISTICS:
-        raise CbmError(f"--statistic {statistic}: unknown{did_you_mean(statistic, STATISTICS)}", "unknown")
+        raise CbmError(f"--statistic {statistic}: unknown{did_you_mean(statistic, STATISTICS)}")
     chosen = Metric(name)
     evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
     usual = "best-valid" if statistic_column(frame, chosen, "best-valid") in frame else "max"
@@ -423,8 +423,8 @@ def measure_of(
     # The best of a mean is found in curves, which hold what has a best value.
     column = "max" if shown == MAX_OF_MEAN and trials.source is not None else shown
     if (evaluated and shown != "final") or statistic_column(frame, chosen, column) not in frame:
-        told, kind = f"of {name} there is the final value only; leave it out", "unsuited"
+        told = f"of {name} there is the final value only; leave it out"
         if shown == "best-valid" and not evaluated:
-            told, kind = "the data sets have no validation part that was evaluated", "missing"
-        raise CbmError(f"--statistic {shown}: {told}", kind)  # type: ignore[arg-type]
+            told = "the data sets have no validation part that was evaluated"
+        raise CbmError(f"--statistic {shown}: {told}")
     return Measure(chosen, table.scale, shown)

@@ -30,7 +30,7 @@ class Results:
         if not folder.is_dir():
             is_file, where = folder.exists(), _where_results_are(folder)
             told = "is a file, not a folder of results" if is_file else "there is no such folder"
-            raise CbmError(f"{folder}: {told}; {where}", "unsuited" if is_file else "missing")
+            raise CbmError(f"{folder}: {told}; {where}")
         self.folder = folder
         self._stores: dict[str, Store] = {}
 
@@ -43,7 +43,7 @@ class Results:
         if not (names := self.experiments()):
             told = f"{self.folder}: holds no results; {_where_results_are(self.folder)}"
             foreign = any(not path.name.startswith(".") for path in self.folder.iterdir())
-            raise (CbmError if foreign else IncompleteError)(told, "incomplete")
+            raise (CbmError if foreign else IncompleteError)(told)
         return names
 
     def only(self, experiment: str | None) -> str:
@@ -51,14 +51,14 @@ class Results:
         names = self.require_experiments()
         if experiment is None and len(names) > 1:
             told = f"holds several experiments; name one of {', '.join(names)}"
-            raise CbmError(f"{self.folder}: {told}", "missing")
+            raise CbmError(f"{self.folder}: {told}")
         return self.store(experiment or names[0]).experiment
 
     def store(self, experiment: str) -> Store:
         """Return the folder of one experiment; CbmError if it is not there."""
         if experiment not in (names := self.experiments()):
             hint = did_you_mean(experiment, names) if names else f"; {_where_results_are(self.folder)}"
-            raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}", "unknown")
+            raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return self._stores.setdefault(experiment, Store(self.folder / experiment))
 
     def all_summaries(self) -> "pd.DataFrame":
@@ -204,7 +204,7 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
         hint = did_you_mean(name, [*known, *results.experiments()]) if known else ""
         listing = f"; list the runs with: cbm ls {shlex.quote(str(results.folder))} EXPERIMENT"
         hint = hint if "did you mean" in hint else listing
-        raise CbmError(f"{results.folder}: no experiment or run {name!r}{hint}", "unknown")
+        raise CbmError(f"{results.folder}: no experiment or run {name!r}{hint}")
     if len(found) > 1:
         some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise CbmError(f"{results.folder}: {name!r} names {len(found)} runs: {some}; write more of one")
@@ -256,5 +256,5 @@ def find_machine(name: Path) -> tuple[Path, bytes]:
         raise CbmError(f"{name}: is no name of a machine; write RUN:TRIAL, or RUN:TRIAL:best")
     store, run_id, number = found
     if number not in store.finished(run_id) and number >= (trials := store.manifest().trials):
-        raise CbmError(f"{name}: {store.folder} has {count(trials, 'trial')}, from 0 on", "unknown")
+        raise CbmError(f"{name}: {store.folder} has {count(trials, 'trial')}, from 0 on")
     return store.machine(run_id, number, best=str(name).endswith(":best"))

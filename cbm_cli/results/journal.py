@@ -196,7 +196,7 @@ class Journal:
                         record = unsealed(stream.read(place[1]), kind)
                     except ValueError:
                         told = "was changed after it was written; cbm run repeats what is lost"
-                        raise CbmError(f"{self.path}: {told}", "changed") from None
+                        raise CbmError(f"{self.path}: {told}") from None
                     yield record
 
     # Writing

@@ -67,14 +67,14 @@ def columns_named(
     elif not fields:
         hint = did_you_mean(word, columns)
         hint = hint if "did you mean" in hint else f"; {what_varies}"
-        raise CbmError(f"{told}: no such setting{hint}", "unknown")
+        raise CbmError(f"{told}: no such setting{hint}")
     elif f"model_{word}" in fields or len(fields) == 1:
         found = (f"model_{word}" if f"model_{word}" in fields else fields[0],)
     else:
-        raise CbmError(f"{told}: several columns are called so; name one of {', '.join(fields)}", "conflict")
+        raise CbmError(f"{told}: several columns are called so; name one of {', '.join(fields)}")
     if varying and not {*found} & {*there}:
         value = " ".join(key_of(cells[0], found)) or "not set"
-        raise CbmError(f"{told}: is {value} in every cell; {what_varies}", "unsuited")
+        raise CbmError(f"{told}: is {value} in every cell; {what_varies}")
     return found
 
 
@@ -95,7 +95,7 @@ def select_cells(manifests: Sequence[Manifest], wanted: Wanted, constants: bool 
                 found = set()
             if not found:
                 known = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
-                raise CbmError(f"--select {name}={one}: no such value; there are {known}", "unknown")
+                raise CbmError(f"--select {name}={one}: no such value; there are {known}")
             tests.setdefault(columns, set()).update(found)
 
     def is_wanted(cell: CellSettings) -> bool:
@@ -114,7 +114,7 @@ def choosing_of(
     if names is None and (own := table.choose):
         return Choosing(own, by or table.by or "valid", "--" if by else "table.")
     if by and not names:
-        raise CbmError(f"--by {by}: has no effect without --choose SETTING", "unsuited")
+        raise CbmError(f"--by {by}: has no effect without --choose SETTING")
     return Choosing(names, by or "valid", "--") if names else None
 
 
@@ -132,7 +132,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     columns = tuple(it for name in names for it in columns_named(name, settings, option, varying=True))
     if any(map(_is_of_data, columns)):
         told = f"{option} {' '.join(names)}: likelihoods of different data cannot be compared"
-        raise CbmError(told, "unsuited")
+        raise CbmError(told)
     others = [name for name in settings[0] if name not in (*columns, "run_id")]
     measure, rivals = _deciding(cells, choosing), dict[Key, list[Cell]]()
     for cell in cells:
@@ -140,7 +140,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     if len(rivals) == len(settings):
         also = ", ".join(_varying(others, settings))
         told = f"every value goes with its own of {also}; choose those that belong together, too"
-        raise CbmError(f"{option} {' '.join(names)}: {told}", "conflict")
+        raise CbmError(f"{option} {' '.join(names)}: {told}")
     table, left = cells.manifest.table, dict[str, Any]()
     for axis in ("rows", "columns", "groups"):
         left[axis] = tuple(name for name in getattr(table, axis) if name not in columns)
@@ -160,7 +160,7 @@ def _deciding(cells: Cells, choosing: Choosing) -> Measure:
         there = ", ".join(one for one in known if Metric(one).better) or "nothing that could decide"
         hint = "; hold_out: 0.2, beside data, makes a valid part" if choosing.by == "valid" else ""
         told = f"the results hold no {name}; there is {there}{hint}"
-        raise CbmError(f"{choosing.place}by {choosing.by}: {told}", "missing")
+        raise CbmError(f"{choosing.place}by {choosing.by}: {told}")
     best = statistic == "best-valid" and choosing.by == "valid"
     return Measure(Metric(name), scale, "max" if best else statistic)
 
@@ -219,7 +219,7 @@ def read_cells(
         try:
             yield with_measure(cells, choosing_of(manifest.table, choose, by), metric, statistic)
         except CbmError as error:  # of what is asked, which other experiments may have
-            raise CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error), *error.kinds) from None
+            raise CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error)) from None
     if nothing:
         raise nothing
 
@@ -288,10 +288,10 @@ def _measures_of_best(frame: "pd.DataFrame", manifest: Manifest, asked: str | No
     known = measured(frame)
     ranked = [name for name in known if Metric(name).better]
     if asked and asked not in known:
-        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}", "unknown")
+        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}")
     if asked and asked not in ranked:
         told = f"neither more nor less of it is better; there are {', '.join(ranked)}"
-        raise CbmError(f"--metric {asked}: {told}", "unsuited")
+        raise CbmError(f"--metric {asked}: {told}")
     valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
     curves = [name for name in valued if f"{name}_final" in frame]
     watched = next((name for name in curves if Metric(name).part == "valid"), None)

@@ -68,7 +68,7 @@ class Store:
         self.check_format()
         for path in (self.folder / name for name in (*KINDS, *EXPORTS)):
             if path.exists() and not path.is_dir():
-                raise CbmError(f"{path}: is a file where results need a folder; move it away", "conflict")
+                raise CbmError(f"{path}: is a file where results need a folder; move it away")
 
     def check_format(self) -> None:
         """Refuse results that another version of cbm wrote in another form, but no damaged ones; CbmError."""
@@ -77,7 +77,7 @@ class Store:
             if manifest["format"] != FORMAT:
                 told = f"was written by cbm {manifest['versions']['cbm']} in another form"
                 remedy = "use that version, or run the grid again into another folder with -o"
-                raise CbmError(f"{self.folder}: {told}; {remedy}", "unreadable")
+                raise CbmError(f"{self.folder}: {told}; {remedy}")
 
     def write(self, run_id: str, trial: "Trial", outcome: Outcome, course: str = "", start: str = "") -> None:
         """Write a finished trial.
@@ -221,9 +221,9 @@ class Store:
         try:
             return unsealed(self._manifest.read_bytes(), Manifest)
         except FileNotFoundError:
-            raise CbmError(f"{self._manifest}: missing; {again}", "missing") from None
+            raise CbmError(f"{self._manifest}: missing; {again}") from None
         except (ValueError, TypeError):
-            raise CbmError(f"{self._manifest}: damaged; {again}", "unreadable") from None
+            raise CbmError(f"{self._manifest}: damaged; {again}") from None
 
     def summary(self) -> "pd.DataFrame":
         """Return one row per finished trial of the grid that was last run, in the grid's order."""
@@ -311,7 +311,7 @@ class Store:
             if record.finished:
                 return record
         told = f"{self.journal.path}: trial {number} of {run_id} is damaged or missing"
-        raise CbmError(f"{told}; cbm run repeats it", "missing")
+        raise CbmError(f"{told}; cbm run repeats it")
 
     def curve(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
@@ -336,7 +336,7 @@ class Store:
         name = self.folder.parent / f"{run_id}:{number}{':best' * best}"
         if kind not in (there := self.machines_in(record)):
             told = "holds no best-valid machine" if there else "keeps no machine"
-            raise CbmError(f"{name}: {self.folder} {told} of this trial", "missing")
+            raise CbmError(f"{name}: {self.folder} {told} of this trial")
         if kind in record.files:
             name = self._machine_file(run_id, number, kind)
         return name, self.machine_of(record, kind)
@@ -353,7 +353,7 @@ class Store:
                 return content
             content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != record.files[kind]:
-            raise CbmError(f"{path}: was cut short or changed after it was written", "changed")
+            raise CbmError(f"{path}: was cut short or changed after it was written")
         return content
 
     def machines_in(self, record: Record) -> list[str]:

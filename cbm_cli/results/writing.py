@@ -20,7 +20,7 @@ _LOCK, _WRITER = ".cbm-lock", ".cbm-writer"
 
 def cannot_write(path: Path, error: OSError) -> CbmError:
     """Return the error for a file that the disk refuses."""
-    return CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o", "system")
+    return CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o")
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def locked(folder: Path) -> Iterator[None]:
     except Timeout:
         name = writer.read_text("utf-8", "replace") if writer.exists() else "another cbm"
         told = f"{name} is writing here; wait until it has ended, or choose another folder with -o"
-        raise CbmError(f"{folder}: {told}", "system") from None
+        raise CbmError(f"{folder}: {told}") from None
     except OSError as error:
         raise cannot_write(path, error) from error
     try:

@@ -207,7 +207,7 @@ def _known(option: str, asked: str | None, choices: Mapping[Any, Any]) -> Any:
     """Return what a choice means; CbmError if there is none of this name."""
     if asked not in choices:
         names = [*filter(None, choices)]
-        raise CbmError(f"{option} {asked}: unknown{did_you_mean(str(asked), names)}", "unknown")
+        raise CbmError(f"{option} {asked}: unknown{did_you_mean(str(asked), names)}")
     return choices[asked]
 
 
@@ -255,7 +255,6 @@ def _arranged(
             raise CbmError(
                 f"the cell {', '.join(group + row + head)} would mix runs that differ in "
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows or --columns",
-                "missing",
             )
     columns = _in_order(heads)
     return tuple(heads[head] for head in columns), [
@@ -278,7 +277,7 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     for axis, name in ((axis, name) for axis, names in asked.items() for name in names):
         if name.replace(".", "_") in chosen:
             told = "is chosen in each cell, and cannot tell cells apart; remove it, or write --choose none"
-            raise CbmError(f"--{axis} {name}: {told}", "conflict")
+            raise CbmError(f"--{axis} {name}: {told}")
     named = {
         axis: tuple(c for name in names for c in columns_named(name, settings, f"--{axis}"))
         for axis, names in asked.items()
@@ -290,7 +289,7 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     }
     for one, other in combinations(axes, 2):
         for column in set(axes[one]) & set(axes[other]):
-            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once", "conflict")
+            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once")
     layout = TableLayout(**axes)
     if named:
         return layout

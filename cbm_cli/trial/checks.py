@@ -23,7 +23,7 @@ def check(settings: Settings, data: Dataset) -> None:
     if isinstance(settings.batch, int) and settings.batch > len(data.train):
         has = f"{data.name} has {len(data.train)}"
         told = f"{settings.batch} rows, but {has}; write a smaller number, or full"
-        raise CbmError(told, "unsuited", field="batch")
+        raise CbmError(told, field="batch")
     _check_rates(settings)
     _check_counts(settings, data)
     _check_memory(settings, data)
@@ -32,7 +32,7 @@ def check(settings: Settings, data: Dataset) -> None:
     if missing:
         present = "+".join(data.parts)
         told = f"{data.name} has no {missing} part; write parts: {present}"
-        raise CbmError(told, "missing", field="evaluate.parts")
+        raise CbmError(told, field="evaluate.parts")
     if settings.model.kind == "auto-encoder" or settings.early_stopping.metric:
         _check_validation(settings, data)
     if settings.model.kind == "auto-encoder":
@@ -54,7 +54,7 @@ def check_metric(metric: str, cells: Iterable[tuple[Settings, Dataset]]) -> None
         if metric in known:
             return
     hint = did_you_mean(metric, known) if known else "; nothing is measured"
-    raise CbmError(f"no cell measures {metric}{hint}", "unknown", field="table.metric")
+    raise CbmError(f"no cell measures {metric}{hint}", field="table.metric")
 
 
 def _check_counts(settings: Settings, data: Dataset) -> None:
@@ -70,7 +70,6 @@ def _check_counts(settings: Settings, data: Dataset) -> None:
             raise CbmError(
                 f"comes {count:,} times in {total:,} updates; the limit is {MOST_STATIONS:,}: "
                 "write a longer interval, or fewer updates",
-                "limit",
                 field=field,
             )
 
@@ -94,7 +93,6 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
             raise CbmError(
                 f"takes an array of {count:,} numbers with {settings.model.size} hidden units; "
                 f"the limit is {MOST_BYTES // 4:,}: write a smaller number",
-                "limit",
                 field=field,
             )
 
@@ -124,13 +122,12 @@ def _check_validation(settings: Settings, data: Dataset) -> None:
         raise CbmError(
             f"{data.name} has no validation part to watch; make one of some training "
             "rows by hold_out, as in data: {name: mnist, hold_out: 10000}",
-            "missing",
             field="early_stopping",
         )
     parts = settings.evaluate.parts
     if parts and "valid" not in parts.split("+"):
         told = f"evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
-        raise CbmError(told, "conflict", field="early_stopping")
+        raise CbmError(told, field="early_stopping")
 
 
 def _check_sums(settings: Settings, data: Dataset) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 
 from cbm_cli.arrays import content_of
-from cbm_cli.errors import CbmError, Kind
+from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import RECORDERS, Experiment
 from cbm_cli.kernels.machine import Trail
 from cbm_cli.text import did_you_mean
@@ -26,8 +26,8 @@ def refuse_code(experiments: Iterable[Experiment]) -> None:
             own = [name for name in cell.record.names if name not in RECORDERS]
             if own:
                 told = f"{own[0]} is code, which --no-code refuses; read the file, then allow it"
-                error = CbmError(told, "conflict", field="record.what")
-                raise CbmError(experiment.located(cell, error), *error.kinds)
+                error = CbmError(told, field="record.what")
+                raise CbmError(experiment.located(cell, error))
 
 
 def load_recorder(name: str, folder: Path) -> str:
@@ -40,9 +40,8 @@ def load_recorder(name: str, folder: Path) -> str:
         source = content_of(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
         told = f"{path}: {reason}; paths are relative to the grid's folder"
-        raise CbmError(told, kind, field="record") from None
+        raise CbmError(told, field="record") from None
     compile_recorder(name, source)
     return source
 
@@ -66,7 +65,7 @@ def compile_recorder(name: str, source: str) -> Recorder:
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         hint = did_you_mean(function, functions) if functions else ""
-        raise CbmError(f"{file} has no function {function}{hint}", "unknown", field="record")
+        raise CbmError(f"{file} has no function {function}{hint}", field="record")
 
     def recorder(snapshots: Trail, context: Context) -> Columns:
         with _reported(file, f", in {function}"):
@@ -104,4 +103,4 @@ def _reported(file: str, where: str = "") -> Iterator[None]:
             lines.append(error.lineno)
         line = f", line {lines[-1]}" if lines else ""
         message = f"{type(error).__name__}: {getattr(error, 'msg', error)}".splitlines()[0]
-        raise CbmError(f"{file}{line}{where}: {message}", "failed", field="record") from error
+        raise CbmError(f"{file}{line}{where}: {message}", field="record") from error

@@ -294,7 +294,7 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
     m = settings.model.hidden_layers(n)[0]
     if "free_energy_gap" in names and data.valid is None:
         told = "free_energy_gap needs a validation part; this data set has none"
-        raise CbmError(told, "missing", field="record")
+        raise CbmError(told, field="record")
     if "gradient_angles" in names and _fisher_of(settings)[0] != "diagonal":
         limits.check_fisher("record", *_fisher_of(settings), n, m, "remove gradient_angles")
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}

@@ -176,9 +176,9 @@ def check_machine(settings: Settings, data: Dataset, machine: Layered, path: Pat
     model = settings.model
     if machine.kind != model.kind:
         told = f"{path}: is a machine of kind {machine.kind}; the model is of kind {model.kind}"
-        raise CbmError(told, "unsuited")
+        raise CbmError(told)
     layers = (data.width, *model.hidden_layers(data.width))
     if machine.sizes != layers:
         found, expected = ("-".join(map(str, sizes)) for sizes in (machine.sizes, layers))
         told = f"{path}: has layers of {found} units; the model on {data.name} has {expected}"
-        raise CbmError(told, "unsuited")
+        raise CbmError(told)
