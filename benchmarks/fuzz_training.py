@@ -3,8 +3,8 @@
     python benchmarks/fuzz_training.py --minutes 3 --seed 1
 
 The kernels and `tests.oracles.Trainer`, which follows cbm_cli/reference.py, make two updates of RBMs of 1 to
-513 units and of deep machines, with the same random numbers. It prints what differs; tests/test_training.py
-does so for 200 of them.
+513 units and of deep machines, with the same random numbers. It prints what differs;
+tests/science/test_training.py does so for 200 of them.
 """
 
 import argparse

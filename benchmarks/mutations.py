@@ -162,6 +162,11 @@ def run(copy: Path, tests: list[str], *options: str, limit: float | None = None,
             return 124
 
 
+def files_of(room: str) -> list[str]:
+    """Return the test files of a room, wherever they are in tests/."""
+    return [str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT)) for name in TESTS[room].split()]
+
+
 def tests_of(
     room: str, copy: Path, folder: Path
 ) -> tuple[dict[tuple[str, int], list[str]], dict[str, float]]:
@@ -170,7 +175,7 @@ def tests_of(
     if not times.exists():
         config = copy / "mutations.ini"
         config.write_text(f"[run]\nsource = cbm_cli\ndata_file = {data}\ndynamic_context = test_function\n")
-        files = [f"tests/test_{name}.py" for name in TESTS[room].split()]
+        files = files_of(room)
         if run(copy, files, f"--junitxml={folder / 'running.xml'}", cover=str(config)):
             sys.exit(f"the tests of {room} fail before an error is planted: {copy / 'out.txt'}")
         (folder / "running.xml").rename(times)
@@ -217,7 +222,7 @@ def judge(room: str, count: int, seed: int, copies: "SimpleQueue[Path]", folder:
     first = copies.get()
     reached, seconds = tests_of(room, first, folder)
     copies.put(first)
-    whole = [f"tests/test_{name}.py" for name in TESTS[room].split()]
+    whole = files_of(room)
 
     def one(planted: Mutation) -> str:
         key = f"{planted.path}:{planted.line}:{planted.start}:{planted.after}"

@@ -16,7 +16,7 @@ from cbm_cli.cli import main as cbm_main
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GRID = read_grid(ROOT / "experiments.yaml").experiments
 
 

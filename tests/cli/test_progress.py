@@ -177,6 +177,6 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
 
 def test_rates_are_excluded_for_substitutes_too():
     sets = {"data": "[rcv1, rcv1-valid, web, web-reshuffled]"}
-    paper = read_grid(Path(__file__).parents[1] / "experiments.yaml", sets, None, ["auto-encoder"])
+    paper = read_grid(Path(__file__).parents[2] / "experiments.yaml", sets, None, ["auto-encoder"])
     rates = {(c.data.name, c.learning_rate.start) for c in paper.experiments["auto-encoder"].cells}
     assert rates == {*product(("rcv1", "rcv1-valid"), (0.1, 0.5)), ("web", 0.1), ("web-reshuffled", 0.1)}

@@ -11,7 +11,7 @@ from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import NESTED
 from tests.builders import VALIDATOR, cbm, grid_text, refusal
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments.yaml"
 
 
 def toy(line):

@@ -44,7 +44,7 @@ from tests.builders import (
 pytestmark = pytest.mark.usefixtures("here")
 
 ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 QUICK = settings(
     max_examples=150, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -14,7 +14,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Data, Model, Settings, TableSpec
 from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of, refusal
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments.yaml"
 
 # Lines 1 to 8 of most files below; what a test is about stands on line 9 and after.
 PLAIN = """\

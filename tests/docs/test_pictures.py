@@ -12,7 +12,7 @@ from PIL import Image
 from tests.builders import cbm
 from tests.processes import nightly
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 IMAGES, PAPER, KEPT = DOCS / "images", DOCS / "reproduction", DOCS.parent / "reproduction/results"
 GALLERY = re.findall(r"^cbm (plot .*) -o (\S+\.png)$", (DOCS / "gallery.md").read_text("utf-8"), re.M)
 COMMANDS = {name: call for call, name in GALLERY}

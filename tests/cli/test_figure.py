@@ -31,7 +31,7 @@ from tests.pictures import (
     tiles_of, trials_of, weights_of,
 )  # fmt: skip
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BAR = "{name: shifting-bar, size: 4, bar: 1}"
 GRID = f"""
 defaults: {{trials: 3, seed: 5, model: {{kind: rbm, hidden: 3}}, batch: full, updates: 20}}

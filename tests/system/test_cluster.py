@@ -22,7 +22,7 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome
 from tests.builders import cbm, toy_jobs, trials_of
 from tests.processes import ROOT, LoopbackCluster, nightly, until
-from tests.test_execution import Deadly, Hasty, Raising, curves, run
+from tests.system.test_execution import Deadly, Hasty, Raising, curves, run
 
 pytestmark = pytest.mark.slow
 

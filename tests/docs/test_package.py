@@ -20,7 +20,7 @@ from cbm_cli.grid.read import read_grid
 from tests.builders import cbm, problems_of
 from tests.golden import outputs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BUILD = "import sys, setuptools.build_meta as backend; getattr(backend, sys.argv[1])(sys.argv[2])"
 GRID = Path("experiments.yaml")
 
@@ -95,7 +95,7 @@ def test_an_installed_copy_passes_tests_of_the_sdist(installed, built, tmp_path)
     every += "for module in pkgutil.walk_packages(cbm_cli.__path__, 'cbm_cli.'):\n"
     every += "    '__main__' in module.name or print(importlib.import_module(module.name).__file__)"
     assert all(line.startswith(str(built / "site")) for line in installed("-c", every).splitlines())
-    files = [f"tests/test_{name}.py" for name in ("statistics", "text", "names")]
+    files = [f"tests/unit/test_{name}.py" for name in ("statistics", "text", "names")]
     passed = installed("-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", *files)
     assert int(re.search(r"(\d+) passed", passed)[1]) > 100
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KERNELS = Path(__file__).parents[1] / "cbm_cli" / "kernels"
+KERNELS = Path(__file__).parents[2] / "cbm_cli" / "kernels"
 # By file of kernels: where Numba has each name. Objects that the test makes stand before some, see MADE.
 NAMES = {
     "compiling.py": """

@@ -20,7 +20,7 @@ from cbm_cli.grid.read import read_grid
 from tests.builders import cbm
 from tests.processes import nightly
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GRID = ROOT / "experiments.yaml"
 PAGES = [
     *(ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")),

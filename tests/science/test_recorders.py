@@ -31,7 +31,7 @@ from tests.builders import (
 )  # fmt: skip
 from tests.oracles import advance, copied, flat, log_likelihoods, moments, phases, random_state
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "recorders.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "recorders.md"
 
 
 def stack(n=4, m=3, T=5, seed=3):
