@@ -18,8 +18,6 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
-
 from cbm_cli.cli import main
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
@@ -32,6 +30,7 @@ from cbm_cli.results import Outcome, Progress, read_progress
 from cbm_cli.results.journal import FORMAT, Manifest, sealed
 from cbm_cli.results.store import stores_in
 from cbm_cli.results.writing import EXPORTS, KINDS
+from click.testing import CliRunner
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -58,7 +57,9 @@ MACHINES = {  # what a grid of each kind of machine needs beside data, learning 
 def grid_text(kind, **fields):
     """Return a grid of one machine with some fields; a field that is None is left out."""
     plain = {"data": "{name: shifting-bar, size: 9, bar: 1}", "learning_rate": "0.1", "epochs": "3"}
-    lines = plain | MACHINES[kind] | {name.replace("__", "."): text for name, text in fields.items()}
+    lines = (
+        plain | MACHINES[kind] | {name.replace("__", "."): text for name, text in fields.items()}
+    )
     body = "".join(f"    {name}: {text}\n" for name, text in lines.items() if text is not None)
     return f"experiments:\n  toy:\n{body}"
 
@@ -75,7 +76,9 @@ def cbm(*arguments, code=0):
     told = []
     with patch.object(click.ClickException, "show", lambda self: told.append(self) or SHOW(self)):
         result = CliRunner().invoke(main, [*map(str, arguments)])
-    result.error = told[0].__context__ if told else None  # what the command said, as the package raised it
+    result.error = (
+        told[0].__context__ if told else None
+    )  # what the command said, as the package raised it
     assert result.exit_code == code, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
@@ -129,13 +132,17 @@ CbmError.kinds = AnyKind()
 def numbers(text):
     """Return the whole numbers of each line: what a note counts, whatever its words are."""
     found = re.compile(r"(?<![\w.])\d[\d,]*(?![\w.])")
-    return [[int(one.replace(",", "")) for one in found.findall(line)] for line in text.splitlines()]
+    return [
+        [int(one.replace(",", "")) for one in found.findall(line)] for line in text.splitlines()
+    ]
 
 
 def trials_of(folder):
     """All that a run keeps of its trials, without the seconds: content by trial and kind, exports by path."""
     exports = {
-        path: content for path, content in files(folder, ".csv", ".npz").items() if "summary" not in path
+        path: content
+        for path, content in files(folder, ".csv", ".npz").items()
+        if "summary" not in path
     }
     return exports | contents_of(folder)
 
@@ -143,7 +150,9 @@ def trials_of(folder):
 def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "best")):
     """Curves, records and machines of finished trials, by run-id, number and kind."""
     stores = (
-        store for store in stores_in(Path(folder)) if store.experiment in experiments or not experiments
+        store
+        for store in stores_in(Path(folder))
+        if store.experiment in experiments or not experiments
     )
     places = ((store, *key) for store in stores for key in finished_in(store))
     return {
@@ -201,8 +210,19 @@ def change_manifest(experiment, change):
 def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", **table):
     """A manifest of an experiment that was never run."""
     about = {"format": FORMAT, "versions": {}, "experiment": experiment, "description": description}
-    about |= {"trials": trials, "seed": 1, "table": TableSpec.model_construct(**table), "cells": [*cells]}
-    about |= {"settings": [], "others": [], "courses": {}, "upper_bounds": bounds or {}, "digests": {}}
+    about |= {
+        "trials": trials,
+        "seed": 1,
+        "table": TableSpec.model_construct(**table),
+        "cells": [*cells],
+    }
+    about |= {
+        "settings": [],
+        "others": [],
+        "courses": {},
+        "upper_bounds": bounds or {},
+        "digests": {},
+    }
     return Manifest(**about, grid_folder="", grid_commit=None, machine={})
 
 
@@ -320,7 +340,9 @@ def put_machine(store, run_id, number, arrays):
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     change_record(
-        store.folder, (run_id, number), lambda record: record.update(machine=as_text(stream.getvalue()))
+        store.folder,
+        (run_id, number),
+        lambda record: record.update(machine=as_text(stream.getvalue())),
     )
 
 
@@ -332,14 +354,23 @@ def summary(folder, experiment="bars"):
 
 # Machines of several layers: weights, biases and offsets of the centered energy, layer after layer
 
-RBM, TWO, THREE, FOUR = (4, 3), (5, 4, 3), (4, 3, 3, 2), (3, 2, 3, 2, 2)  # layers, the visible one first
+RBM, TWO, THREE, FOUR = (
+    (4, 3),
+    (5, 4, 3),
+    (4, 3, 3, 2),
+    (3, 2, 3, 2, 2),
+)  # layers, the visible one first
 
 
 def layered(layers, seed, scale=1.0):
     """Weights, biases and offsets of every layer, of the centered energy."""
     rng = np.random.default_rng(seed)
     weights = [scale * rng.standard_normal(shape) for shape in itertools.pairwise(layers)]
-    return weights, [scale * rng.standard_normal(n) for n in layers], [rng.random(n) for n in layers]
+    return (
+        weights,
+        [scale * rng.standard_normal(n) for n in layers],
+        [rng.random(n) for n in layers],
+    )
 
 
 def layered_energy(machine, layer_states):
@@ -378,7 +409,11 @@ def file_of(layers, kind, /, seed=1, **changes):
 
 # Arrays of a machine of 4-1-1 units whose mean field does not settle: the mean m = 2 p - 1 of both hidden
 # units follows m <- tanh(m) and falls like sqrt(3 / 4n), so that p still moves by 2e-4 in round 100
-SLOW = {"weights_0": np.zeros((4, 1)), "weights_1": np.full((1, 1), 4.0), "biases_1": np.array([2.0])}
+SLOW = {
+    "weights_0": np.zeros((4, 1)),
+    "weights_1": np.full((1, 1), 4.0),
+    "biases_1": np.array([2.0]),
+}
 SLOW |= {"biases_2": np.array([-2.0]), "offsets_1": np.zeros(1), "offsets_2": np.ones(1)}
 
 
@@ -480,7 +515,11 @@ STEPS = {
 
 def idx(array):
     """Content of an IDX file of bytes."""
-    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes((0, 0, 8, array.ndim))
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def lines(rows, separator=",", end="\n"):

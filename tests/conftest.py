@@ -33,7 +33,9 @@ def real_data_dir() -> Path:
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("CBM_DATA_DIR") or beside).expanduser()
     if not any(any(place.glob("train-images-idx3-ubyte*")) for place in (folder, folder / "mnist")):
-        pytest.skip(f"no MNIST files in {folder}; name their folder in CBM_DATA_DIR to run this test")
+        pytest.skip(
+            f"no MNIST files in {folder}; name their folder in CBM_DATA_DIR to run this test"
+        )
     return folder
 
 

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-
 from cbm_cli import reference as ref
 from cbm_cli.kernels import random as sites
 from cbm_cli.kernels.annealing import anneal, make_walks
@@ -69,7 +68,9 @@ def deviations(x, p):
 def random_machine(n, m, seed, scale=1.0):
     """A plain machine in float32."""
     rng = np.random.default_rng(seed)
-    return tuple((scale * rng.standard_normal(shape)).astype(np.float32) for shape in ((n, m), (n,), (m,)))
+    return tuple(
+        (scale * rng.standard_normal(shape)).astype(np.float32) for shape in ((n, m), (n,), (m,))
+    )
 
 
 def rbm(W, b, c):
@@ -131,11 +132,14 @@ def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
     a schedule ((first update, rate), ...).
     """
     mixes = [
-        mix(side, size) if isinstance(side, str) else side for side, size in zip(scheme, (n, m), strict=True)
+        mix(side, size) if isinstance(side, str) else side
+        for side, size in zip(scheme, (n, m), strict=True)
     ]
     factors = [np.full(size, nu, np.float32) for size, nu in zip((n, m), sliding, strict=True)]
     offsets = offset_plan(n, m, *mixes, mu_factor=factors[0], lam_factor=factors[1], before=before)
-    numbers = {name: np.float32(it) if isinstance(it, float) else it for name, it in changes.items()}
+    numbers = {
+        name: np.float32(it) if isinstance(it, float) else it for name, it in changes.items()
+    }
     rate = numbers.pop("learning_rate", 0.1)
     firsts, rates = zip(*([(0, rate)] if np.isscalar(rate) else rate), strict=True)
     schedule = {"rates": np.float32(rates), "rate_from": np.int64(firsts)}
@@ -301,7 +305,9 @@ def reference_sweeps(theta, h, its, update, site="sampler"):
             turn, beta, ladders = (update * rounds + r) % 2, np.linspace(0, 1, T), []
             for k in range(0, len(h), T):
                 u = [(u_x[k : k + T], u_h[k : k + T]) for u_x, u_h in sweeps]
-                ladders.append(ref.tempered_sweep(h[k : k + T], theta, beta, u, u_swap[k : k + T], turn))
+                ladders.append(
+                    ref.tempered_sweep(h[k : k + T], theta, beta, u, u_swap[k : k + T], turn)
+                )
             x, h, _ = (np.concatenate(side) for side in zip(*ladders, strict=True))
         samples.append(x[T - 1 :: T])
     return np.concatenate(samples), h
@@ -313,7 +319,9 @@ def exactly(algorithm, theta, offsets, rows, its, updates):
 
     def estimate(data, model):
         noise = noises(its, next(numbers), *theta[0].shape)
-        sides = zip((how.mu_mix, how.lam_mix), moments(data)[1:], moments(model)[1:], noise, strict=True)
+        sides = zip(
+            (how.mu_mix, how.lam_mix), moments(data)[1:], moments(model)[1:], noise, strict=True
+        )
         return [ref.offset_target(*side) for side in sides]
 
     def sample(data, *machine):
@@ -349,7 +357,9 @@ class Trainer:
         dW, dx, dh = ref.gradient(data, model, mu, lam)
         dW = dW + ref.weight_decay(self.W, float(its.l1), float(its.l2))
         gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
-        self.velocity = ref.accumulate(self.velocity, gradient, rate_of(its, number), float(its.momentum))
+        self.velocity = ref.accumulate(
+            self.velocity, gradient, rate_of(its, number), float(its.momentum)
+        )
         self.W, self.b, self.c = ref.ascend(self.theta, self.velocity, 1)
         self.offsets = moved
 

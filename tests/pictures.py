@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
+from cbm_cli.report.panels import Picture
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from cbm_cli.report.panels import Picture
 from tests.builders import cbm
 
 
@@ -98,7 +98,9 @@ def legend_of(holder):
     """Looks by name, of a figure's legend or of one within axes."""
     legend = holder.legends[0] if isinstance(holder, Figure) else holder.get_legend()
     texts = [text.get_text() for text in legend.get_texts()]
-    return {name: look_of(line, line) for name, line in zip(texts, legend.legend_handles, strict=True)}
+    return {
+        name: look_of(line, line) for name, line in zip(texts, legend.legend_handles, strict=True)
+    }
 
 
 class Curve(NamedTuple):
@@ -125,8 +127,15 @@ def curves_of(axes, legend):
             corners = pd.DataFrame(np.concatenate([path.vertices for path in bands[0].get_paths()]))
             band = corners.groupby(0)[1].agg(["min", "max"])
             spread = bands.pop(0)
-            colours = spread.get_facecolor() if isinstance(spread, PolyCollection) else spread.get_color()
-            assert to_hex(colours[0]) == look.colour == to_hex(full.get_color()) == to_hex(hollow.get_color())
+            colours = (
+                spread.get_facecolor() if isinstance(spread, PolyCollection) else spread.get_color()
+            )
+            assert (
+                to_hex(colours[0])
+                == look.colour
+                == to_hex(full.get_color())
+                == to_hex(hollow.get_color())
+            )
         assert look not in found, "two curves look alike"
         marks = [pd.Series(it.get_ydata(), it.get_xdata(), dtype=float) for it in (full, hollow)]
         found[look] = Curve(xy, *marks, band)
@@ -136,7 +145,11 @@ def curves_of(axes, legend):
 
 
 def _bounds(axes):
-    return [line for line in axes.lines if list(line.get_xdata()) == [0, 1] and line.get_marker() == "None"]
+    return [
+        line
+        for line in axes.lines
+        if list(line.get_xdata()) == [0, 1] and line.get_marker() == "None"
+    ]
 
 
 def bounds_of(axes):
@@ -155,7 +168,9 @@ def tiles_of(image, height, width, times=1):
     """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel of grey."""
     down, across = times * height + 1, times * width + 1
     shape = (image.shape[0] - 1) // down, down, (image.shape[1] - 1) // across, across
-    np.testing.assert_allclose(np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01)
+    np.testing.assert_allclose(
+        np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01
+    )
     cells = image[1:, 1:].reshape(shape).swapaxes(1, 2).reshape(-1, down, across)
     return cells[:, times // 2 : -1 : times, times // 2 : -1 : times].reshape(len(cells), -1)
 
@@ -174,7 +189,9 @@ class Element:
 
     @property
     def text(self):
-        return " ".join("".join(it if isinstance(it, str) else f"{it.text} " for it in self.within).split())
+        return " ".join(
+            "".join(it if isinstance(it, str) else f"{it.text} " for it in self.within).split()
+        )
 
     def rows(self):
         """The texts of a table, by rows."""
@@ -182,7 +199,9 @@ class Element:
 
     def terms(self):
         """What a list of terms says of each."""
-        return dict(zip((it.text for it in self.all("dt")), (it.text for it in self.all("dd")), strict=True))
+        return dict(
+            zip((it.text for it in self.all("dt")), (it.text for it in self.all("dd")), strict=True)
+        )
 
 
 class _Reader(HTMLParser):

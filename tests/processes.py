@@ -79,7 +79,9 @@ def listening(pids):
         with contextlib.suppress(OSError):
             sockets |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
     lines = [line.split() for name in ("tcp", "tcp6") for line in _table_of(name)]
-    found = [line[1].split(":") for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets]
+    found = [
+        line[1].split(":") for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+    ]
     return {(address, int(port, 16)) for address, port in found}
 
 
@@ -111,7 +113,9 @@ class LoopbackCluster:
 
     def add(self, *options, **keywords):
         """Start a worker; the options are those of ``dask worker``."""
-        self.workers.append(self._start("worker", self.address, "--host", "127.0.0.1", *options, **keywords))
+        self.workers.append(
+            self._start("worker", self.address, "--host", "127.0.0.1", *options, **keywords)
+        )
         return self.workers[-1]
 
     def _start(self, program, *options, **keywords):

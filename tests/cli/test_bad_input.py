@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-
 from cbm_cli.datasets.loading import load
 from cbm_cli.grid.read import read_grid
 from cbm_cli.trial.checks import check
+
 from tests.builders import GRID, cbm, holds, problems_of
 
 pytestmark = pytest.mark.usefixtures("grid")
@@ -31,7 +31,11 @@ def test_what_is_not_there_is_named():
 
 LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
 LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
-HUGE = LARGE.replace("size: 20", "size: 40").replace("hidden: 17", "hidden: 40").replace("none", "exact")
+HUGE = (
+    LARGE.replace("size: 20", "size: 40")
+    .replace("hidden: 17", "hidden: 40")
+    .replace("none", "exact")
+)
 UNMEASURED = "13 table.metric unknown"
 
 
@@ -39,16 +43,41 @@ UNMEASURED = "13 table.metric unknown"
     ("text", "line", "told", "named"),
     [
         (GRID.replace("batch: full", "batch: 9"), "", "11 batch unsuited", "9 8"),
-        (GRID.replace("scale: total", "metric: train_loglikelihood"), "", UNMEASURED, "train_log_likelihood"),
-        (GRID.replace("scale: total", "metric: test_log_likelihood"), "", UNMEASURED, "train_log_likelihood"),
-        (GRID.replace("scale: total", "metric: weight_norm"), "", UNMEASURED, "train_log_likelihood"),
+        (
+            GRID.replace("scale: total", "metric: train_loglikelihood"),
+            "",
+            UNMEASURED,
+            "train_log_likelihood",
+        ),
+        (
+            GRID.replace("scale: total", "metric: test_log_likelihood"),
+            "",
+            UNMEASURED,
+            "train_log_likelihood",
+        ),
+        (
+            GRID.replace("scale: total", "metric: weight_norm"),
+            "",
+            UNMEASURED,
+            "train_log_likelihood",
+        ),
         (HUGE, "", "12 evaluate limit", "2^40 40x40 2^30 hours ais"),
         (LARGE, "gradient: natural", "12 gradient limit", "2^37 20x17 2^16 fisher: diagonal"),
-        (LARGE, "gradient: {kind: natural, fisher: marginal, damping: 1}", "12 gradient limit", "2^37"),
+        (
+            LARGE,
+            "gradient: {kind: natural, fisher: marginal, damping: 1}",
+            "12 gradient limit",
+            "2^37",
+        ),
         (LARGE, "offsets_from: exact", "12 offsets_from limit", "2^17 20x17 2^16"),
         (LARGE, "gradient_from: exact", "12 gradient_from limit", "2^17 20x17 2^16"),
         (LARGE, "record: free_energy_gap", "12 record missing", "free_energy_gap"),
-        (GRID, "gradient: {kind: natural, fisher: marginal}", "12 gradient unsuited", "2^4 15 19 0.01"),
+        (
+            GRID,
+            "gradient: {kind: natural, fisher: marginal}",
+            "12 gradient unsuited",
+            "2^4 15 19 0.01",
+        ),
     ],
 )
 def test_what_a_machine_cannot_have_is_refused_once_with_the_way_out(text, line, told, named):

@@ -2,7 +2,6 @@
 
 import click
 import pytest
-
 from cbm_cli.cli import main
 
 OPTIONS = {

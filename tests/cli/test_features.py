@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.loading import load
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.learned import normalised, shape_of, tile_panel
 from cbm_cli.report.panels import Page, compose
+
 from tests.builders import SLOW, cbm, file_of, files, holds
 from tests.oracles import joint, sigmoid, states
 
@@ -35,7 +35,9 @@ def features(*arguments):
 
 def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
     its, arrays = save()
-    p, _ = joint(*(arrays[name] for name in ("weights_0", "biases_0", "biases_1", "offsets_0", "offsets_1")))
+    p, _ = joint(
+        *(arrays[name] for name in ("weights_0", "biases_0", "biases_1", "offsets_0", "offsets_1"))
+    )
     exact = (p / p.sum(axis=1, keepdims=True)) @ states(3)
     (hidden,), unsettled = represent(its, np.tile(ROWS, (130, 1)))  # several blocks
     np.testing.assert_allclose(hidden, np.tile(exact, (130, 1)), rtol=0, atol=1e-6)
@@ -56,7 +58,9 @@ def test_an_auto_encoder_represents_a_row_by_the_outputs_of_its_encoder():
 
 
 @pytest.mark.parametrize("sizes", [DEEP, (4, 3, 2, 3, 2)])
-def test_mean_field_starts_at_the_offsets_and_ends_where_every_layer_answers_to_its_neighbours(sizes):
+def test_mean_field_starts_at_the_offsets_and_ends_where_every_layer_answers_to_its_neighbours(
+    sizes,
+):
     its, _ = save(sizes, "dbm")
     layers, _ = hidden_means(its, ROWS.astype(np.float32), rounds=0)
     np.testing.assert_allclose(layers[1], np.tile(its.offsets[2], (16, 1)), rtol=1e-6)
@@ -90,7 +94,11 @@ def test_filters_are_chosen_at_random_each_once_in_order():
     assert sorted({*few}) == few.tolist()
     assert (len(few), max(few) < 50) == (10, True)
     assert all_of_them.tolist() == [0, 1, 2]
-    assert few.tolist() == chosen((50, 3), 10, seed=1)[0].tolist() != chosen((50, 3), 10, seed=2)[0].tolist()
+    assert (
+        few.tolist()
+        == chosen((50, 3), 10, seed=1)[0].tolist()
+        != chosen((50, 3), 10, seed=2)[0].tolist()
+    )
 
 
 def test_a_filter_is_normalised_by_itself_about_grey_and_long_lines_lie_under_each_other():
@@ -122,7 +130,12 @@ def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kin
     for number, (line, hidden) in enumerate(zip(lines, train, strict=True), 1):
         mean = hidden.mean(axis=0)
         outside = np.mean((mean < 0.05) | (mean > 0.95))
-        assert line.split() == [str(number), str(sizes[number]), f"{mean.mean():.4f}", f"{outside:.1%}"]
+        assert line.split() == [
+            str(number),
+            str(sizes[number]),
+            f"{mean.mean():.4f}",
+            f"{outside:.1%}",
+        ]
     with np.load("out.npz") as file:
         assert sorted(file.files) == ["test", "train"]
         np.testing.assert_array_equal(file["train"], train[shown - 1])
@@ -155,7 +168,9 @@ def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind,
     np.savez("two.npz", train=ROWS, test=ROWS)
     before = files(".", ".npy", ".npz")
     words = arguments.split()
-    refused = cbm("features", "m.npz", *(() if "-o" in words else ("-o", "out.npz")), *words, code=2)
+    refused = cbm(
+        "features", "m.npz", *(() if "-o" in words else ("-o", "out.npz")), *words, code=2
+    )
     assert kind is None or refused.error.kinds == (kind,)
     assert holds(refused.stderr, told)
     assert files(".", ".npy", ".npz") == before

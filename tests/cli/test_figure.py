@@ -7,29 +7,38 @@ import sys
 from itertools import combinations, product
 from pathlib import Path
 
+import cbm_cli as cbm_api
 import matplotlib as mpl
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
-from matplotlib.text import Text
-from PIL import Image
-
-import cbm_cli as cbm_api
 from cbm_cli.errors import CbmError
 from cbm_cli.report import learned
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Results, Store
-from tests.builders import cbm, problems_of, put_machine, run_grid
-from tests.processes import nightly
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+from PIL import Image
 
-# isort: off
+from tests.builders import cbm, problems_of, put_machine, run_grid
 from tests.pictures import (
-    bounds_of, caption_of, curves_of, figure_of, grey, legend_of, look_of, numbers_in, panels_of, ticks_of,
-    tiles_of, trials_of, weights_of,
-)  # fmt: skip
+    bounds_of,
+    caption_of,
+    curves_of,
+    figure_of,
+    grey,
+    legend_of,
+    look_of,
+    numbers_in,
+    panels_of,
+    ticks_of,
+    tiles_of,
+    trials_of,
+    weights_of,
+)
+from tests.processes import nightly
 
 ROOT = Path(__file__).parents[2]
 BAR = "{name: shifting-bar, size: 4, bar: 1}"
@@ -114,7 +123,10 @@ def test_finals_are_the_best_and_the_last_value_of_each_trial(results, values):
         assert ticks_of(axes.xaxis) == dict(enumerate(NAMES.values()))
         dots, bars = iter(axes.collections), iter(axes.lines)
         for (place, scheme), end in product(enumerate(NAMES), ("max", "last")):
-            own, side = values[end].loc[data, rate, scheme], place + (0.19 if end == "last" else -0.19)
+            own, side = (
+                values[end].loc[data, rate, scheme],
+                place + (0.19 if end == "last" else -0.19),
+            )
             cloud, spread, median = next(dots), next(bars), next(bars)
             np.testing.assert_allclose(cloud.get_offsets()[:, 1], own)
             np.testing.assert_allclose(cloud.get_offsets()[:, 0], side, atol=0.1001)
@@ -157,7 +169,11 @@ def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results
     figure, _ = figure_of("plot", results, "activity", "toys", *SOME)
     for (title, axes), data in zip(panels_of(figure), SETS, strict=True):
         drawn = {look_of(line, line): line for line in axes.lines if len(line.get_xdata()) > 2}
-        assert (title, [*drawn], {*bounds_of(axes)}) == (data, [*legend_of(figure).values()], {0.05, 0.95})
+        assert (title, [*drawn], {*bounds_of(axes)}) == (
+            data,
+            [*legend_of(figure).values()],
+            {0.05, 0.95},
+        )
         assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, 1, -0.02, 1.02))
         for scheme, name in NAMES.items():
             its, line = machine(toys, data=data, offsets=scheme), drawn[legend_of(figure)[name]]
@@ -186,7 +202,10 @@ def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
     names = ("bars-and-stripes:size=2", "shifting-bar:size=4,bar=1")
     figure, _ = figure_of("plot", "data", *names)
     for (title, axes), (data, rows) in zip(panels_of(figure), SETS.items(), strict=True):
-        assert (title.startswith(data), numbers_in(title)) == (True, [f"{min(5, len(rows))}", f"{len(rows)}"])
+        assert (title.startswith(data), numbers_in(title)) == (
+            True,
+            [f"{min(5, len(rows))}", f"{len(rows)}"],
+        )
         np.testing.assert_array_equal(shown(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
 
 
@@ -217,7 +236,9 @@ def test_what_cannot_be_drawn_is_said(results, tmp_path, words, place, kind, con
 
 @pytest.mark.parametrize("named", ["run", "run of the folder", "file"])
 def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
-    one = toys[(toys.data == "shifting-bar") & (toys.offsets == "aa^b") & (toys.learning_rate == 0.1)]
+    one = toys[
+        (toys.data == "shifting-bar") & (toys.offsets == "aa^b") & (toys.learning_rate == 0.1)
+    ]
     path = str(one[one.trial == 1]["machine"].iloc[0])
     its, words, rows = weights_of(path), [path], []
     if named == "file":
@@ -243,7 +264,8 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
 def test_single_trials_are_drawn_by_their_names(results, toys):
     own = toys[(toys.data == "shifting-bar") & (toys.learning_rate == 0.1)]
     names = {
-        scheme: own[(own.offsets == scheme) & (own.trial == n)] for scheme, n in (("00", 1), ("aa^b", 2))
+        scheme: own[(own.offsets == scheme) & (own.trial == n)]
+        for scheme, n in (("00", 1), ("aa^b", 2))
     }
     words = [its["machine"].iloc[0].removesuffix(":best") for its in names.values()]
     figure, _ = figure_of("plot", "curves", *words)
@@ -269,7 +291,9 @@ def test_the_caption_is_said_and_the_description_of_the_file(results, tmp_path):
     assert about.startswith("Median over 3 trials, band: quartiles.")
     assert about in said
     figure, _ = figure_of("plot", results, "curves", "toys", *SOME)
-    assert not any("trials" in text.get_text() for text in figure.findobj(Text))  # it is not in the picture
+    assert not any(
+        "trials" in text.get_text() for text in figure.findobj(Text)
+    )  # it is not in the picture
 
 
 def test_a_title_replaces_that_of_a_panel_and_stands_above_several(results):
@@ -327,9 +351,15 @@ def drawn_texts(figure):
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
-            beyond = [t for t in axis.get_major_ticks() if not (low <= t.get_loc() <= high and axes.axison)]
+            beyond = [
+                t
+                for t in axis.get_major_ticks()
+                if not (low <= t.get_loc() <= high and axes.axison)
+            ]
             hidden |= {label for tick in beyond for label in (tick.label1, tick.label2)}
-    texts = (text for text in figure.findobj(Text) if text not in hidden and text.get_text().strip())
+    texts = (
+        text for text in figure.findobj(Text) if text not in hidden and text.get_text().strip()
+    )
     return [(text.get_text(), text.get_window_extent()) for text in texts if text.get_visible()]
 
 
@@ -347,20 +377,36 @@ WORDS = {  # pictures, and their sizes
 @pytest.mark.parametrize("words", [*[*WORDS][3:6], *nightly(*[*WORDS][:3], *[*WORDS][6:])])
 def test_texts_lie_within_the_figure_and_apart(results, words):
     size = ["--size", WORDS[words]] if WORDS[words] else []
-    texts, whole = drawn_texts(figure := figure_of("plot", results, *words.split(), *size)[0]), figure.bbox
+    texts, whole = (
+        drawn_texts(figure := figure_of("plot", results, *words.split(), *size)[0]),
+        figure.bbox,
+    )
     assert len(texts) > 5
     for text, box in texts:
         assert whole.x0 - 1 < box.x0 < box.x1 < whole.x1 + 1, text
         assert whole.y0 - 1 < box.y0 < box.y1 < whole.y1 + 1, text
     for (text, one), (other, two) in combinations(texts, 2):
-        common = min(one.x1, two.x1) - max(one.x0, two.x0), min(one.y1, two.y1) - max(one.y0, two.y0)
+        common = (
+            min(one.x1, two.x1) - max(one.x0, two.x0),
+            min(one.y1, two.y1) - max(one.y0, two.y0),
+        )
         assert min(common) < 1, (text, other)
 
 
 @pytest.mark.parametrize("kind", ["report", *nightly("filters", "process")])
 def test_a_users_own_style_and_backend_change_no_picture(results, tmp_path, monkeypatch, kind):
-    rules = {"lines.linewidth": 9, "axes.facecolor": "red", "image.origin": "lower", "savefig.bbox": "tight"}
-    rules |= {"axes.grid": True, "savefig.transparent": True, "savefig.dpi": 30, "text.usetex": True}
+    rules = {
+        "lines.linewidth": 9,
+        "axes.facecolor": "red",
+        "image.origin": "lower",
+        "savefig.bbox": "tight",
+    }
+    rules |= {
+        "axes.grid": True,
+        "savefig.transparent": True,
+        "savefig.dpi": 30,
+        "text.usetex": True,
+    }
     call = ["plot", results, kind.replace("process", "curves"), "toys", "-o", "p.png", *SOME]
     call = ["report", results, "toys", "-o", "page.html"] if kind == "report" else call
     written = []
@@ -369,7 +415,9 @@ def test_a_users_own_style_and_backend_change_no_picture(results, tmp_path, monk
         folder.mkdir()
         monkeypatch.chdir(folder)
         if own and kind == "process":
-            (folder / "matplotlibrc").write_text("\n".join(f"{key}: {value}" for key, value in own.items()))
+            (folder / "matplotlibrc").write_text(
+                "\n".join(f"{key}: {value}" for key, value in own.items())
+            )
             others = {"PYTHONPATH": str(ROOT), "MPLBACKEND": "nonsense"}
             command = [sys.executable, "-m", "cbm_cli.cli", *map(str, call)]
             subprocess.run(command, env=os.environ | others, check=True)
@@ -392,7 +440,9 @@ def test_a_users_own_style_and_backend_change_no_picture(results, tmp_path, monk
         ({("00", 0), ("aa^b", 0), ("dd^b_s", 0), ("dd^b_s", 1)}, [1, 2, 1]),
     ],
 )
-def test_filters_are_of_the_first_trial_that_did_not_diverge(results, toys, monkeypatch, diverged, trials):
+def test_filters_are_of_the_first_trial_that_did_not_diverge(
+    results, toys, monkeypatch, diverged, trials
+):
     summary = Store.summary
 
     def some_diverged(store):
@@ -401,12 +451,16 @@ def test_filters_are_of_the_first_trial_that_did_not_diverge(results, toys, monk
         return rows.assign(diverged=[20.0 if place in diverged else np.nan for place in places])
 
     monkeypatch.setattr(Store, "summary", some_diverged)
-    figure, _ = figure_of("plot", results, "filters", "toys", *SOME, "--select", "data=bars-and-stripes")
+    figure, _ = figure_of(
+        "plot", results, "filters", "toys", *SOME, "--select", "data=bars-and-stripes"
+    )
     for (_, axes), scheme, trial in zip(panels_of(figure), NAMES, trials, strict=True):
         its = machine(toys, trial, data="bars-and-stripes", offsets=scheme)
         np.testing.assert_allclose(shown(axes, 2, 2)[:3], grey(its["weights_0"].T), atol=1e-6)
     titles = [title for title, _ in panels_of(figure)]
-    assert titles == [f"{NAMES[o]}" + f", trial {n}" * bool(n) for o, n in zip(NAMES, trials, strict=True)]
+    assert titles == [
+        f"{NAMES[o]}" + f", trial {n}" * bool(n) for o, n in zip(NAMES, trials, strict=True)
+    ]
     assert "the first trial that did not diverge" in caption_of(figure)
 
 

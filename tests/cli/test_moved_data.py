@@ -17,7 +17,9 @@ def moved(request, here):
     for folder in (Path("home", name).parent, Path("there/sub")):
         folder.mkdir(parents=True)
     np.save(Path("home", name), np.random.default_rng(2).integers(0, 2, (40, 6), np.uint8))
-    text = grid_text("rbm", data=f"{{path: {name}}}", batch="10", trials="2", evaluate="{method: exact}")
+    text = grid_text(
+        "rbm", data=f"{{path: {name}}}", batch="10", trials="2", evaluate="{method: exact}"
+    )
     run_grid(text, folder="home", output=here / "out")
     shutil.move(Path("home", name), "there/sub" if name == "sub/rows.npy" else "there")
     shutil.rmtree("home")

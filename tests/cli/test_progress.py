@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.loading import load
@@ -19,6 +18,7 @@ from cbm_cli.execution.progress import seconds_to_do
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
+
 from tests.builders import GRID, cbm, dry, numbers, problems_of, summary
 
 MODELS = {
@@ -38,7 +38,12 @@ def job(kind, **changes):
     """A job, and a display of it."""
     data = {"name": "bars-and-stripes", "size": 2}
     its = Settings(**{"data": data, "learning_rate": 0.1, "updates": 20} | MODELS[kind] | changes)
-    one = Job(Trial("test", its, 0, 1), "run", load("bars-and-stripes", size=2), (Store(Path("out/test")),))
+    one = Job(
+        Trial("test", its, 0, 1),
+        "run",
+        load("bars-and-stripes", size=2),
+        (Store(Path("out/test")),),
+    )
     return one, Display(Agenda([], {}, {}, {}, [one]))
 
 
@@ -92,9 +97,15 @@ def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch):
 
 def test_half_of_an_odd_width_is_said_to_round_down_once(grid):
     for width in (5, 6):
-        np.savez(f"w{width}.npz", train=np.eye(width, dtype=np.uint8), valid=np.eye(width, dtype=np.uint8))
+        np.savez(
+            f"w{width}.npz",
+            train=np.eye(width, dtype=np.uint8),
+            valid=np.eye(width, dtype=np.uint8),
+        )
     text = "data: [{path: w5.npz}, {path: w6.npz}], model: {kind: auto-encoder, hidden: half}, batch: full"
-    grid(f"experiments: {{halves: {{{text}, offsets: [00, dd], learning_rate: [0.1, 0.2], epochs: 2}}}}")
+    grid(
+        f"experiments: {{halves: {{{text}, offsets: [00, dd], learning_rate: [0.1, 0.2], epochs: 2}}}}"
+    )
     said = cbm("run", "grid.yaml", "--dry-run").stderr
     assert (numbers(said).count([5, 2]), numbers(said).count([6, 3])) == (1, 0)
     assert re.search(r"^w5.npz: 5 \w+ x 5 \w+, 20.0%", said, re.M)
@@ -120,7 +131,11 @@ def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["bin/cbm"])
     monkeypatch.setenv("PATH", "/nowhere")
     said = run()
-    for word in ("bin/cbm plot results curves bars -o curves.png\n", "bin/cbm table results", "bin/activate"):
+    for word in (
+        "bin/cbm plot results curves bars -o curves.png\n",
+        "bin/cbm table results",
+        "bin/activate",
+    ):
         assert word in said
     monkeypatch.setenv("PATH", str(Path("bin").absolute()))
     assert "activate" not in run()
@@ -149,9 +164,13 @@ def test_a_dry_run_counts_and_with_finished_trials_says_how_long_the_others_take
     agenda = agenda_of(finished, trials=3, sampler="CD-1", offsets="[00, dd^b]")
     seconds = agenda.stores["bars"].seconds()
     past = next(seconds[one.run_id] for one in agenda.jobs if one.run_id in seconds)
-    assert len(agenda.jobs) == 4  # three of a cell without finished trials, which counts like the other
+    assert (
+        len(agenda.jobs) == 4
+    )  # three of a cell without finished trials, which counts like the other
     assert seconds_to_do(agenda) == pytest.approx(4 * np.mean(past))
-    assert "finished trials" in cbm("run", "grid.yaml", "-o", "out", "--trials", 3, "--dry-run").stdout
+    assert (
+        "finished trials" in cbm("run", "grid.yaml", "-o", "out", "--trials", 3, "--dry-run").stdout
+    )
 
 
 def test_what_is_there_can_be_run_without_the_rest(grid):
@@ -161,7 +180,9 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
     assert all(word in refused.stderr for word in ("gone.npz", "--available"))
     assert [1, 2] in numbers(refused.stderr)
     assert "gone" in cbm("ls", "grid.yaml").stdout
-    for _ in range(2):  # the second time all trials are done, and what was asked for is still incomplete
+    for _ in range(
+        2
+    ):  # the second time all trials are done, and what was asked for is still incomplete
         assert re.search(r"^bars: .*\bgone$", run("--available", code=3), re.M)
     assert [*Store(Path("results/bars")).summary()["data"]] == ["bars-and-stripes"] * 8
     np.savez("gone.npz", train=ROWS)
@@ -179,4 +200,8 @@ def test_rates_are_excluded_for_substitutes_too():
     sets = {"data": "[rcv1, rcv1-valid, web, web-reshuffled]"}
     paper = read_grid(Path(__file__).parents[2] / "experiments.yaml", sets, None, ["auto-encoder"])
     rates = {(c.data.name, c.learning_rate.start) for c in paper.experiments["auto-encoder"].cells}
-    assert rates == {*product(("rcv1", "rcv1-valid"), (0.1, 0.5)), ("web", 0.1), ("web-reshuffled", 0.1)}
+    assert rates == {
+        *product(("rcv1", "rcv1-valid"), (0.1, 0.5)),
+        ("web", 0.1),
+        ("web-reshuffled", 0.1),
+    }

@@ -5,25 +5,39 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cbm_cli as api
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from scipy.sparse import csr_array
-
-import cbm_cli as api
 from cbm_cli import api as interface
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
+from scipy.sparse import csr_array
 
-# isort: off
 from tests.builders import (
-    GRID, RBM, THREE, TWO, all_states, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds, layered,
-    layered_energy, machine_file, problems_of, refusal, summary, trials_of, visible_rows,
-)  # fmt: skip
+    GRID,
+    RBM,
+    THREE,
+    TWO,
+    all_states,
+    brute_log_likelihoods,
+    cbm,
+    evaluate_file,
+    grid_text,
+    holds,
+    layered,
+    layered_energy,
+    machine_file,
+    problems_of,
+    refusal,
+    summary,
+    trials_of,
+    visible_rows,
+)
 from tests.oracles import states
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -37,7 +51,9 @@ def machine(layers=RBM, seed=1):
 
 def test_the_import_is_light():
     code = "import sys, cbm_cli; print({'numpy', 'numba', 'pandas'} & {*sys.modules})"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert answer.stdout.strip() == "set()"
     assert {"load", "open_results", "run", "data"} <= {*dir(api)}
     with pytest.raises(AttributeError, match="nothing"):
@@ -56,7 +72,11 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     assert (found.path, api.load("copy.npz").path) == ("m.npz", "copy.npz")
     for one in (found, api.load("copy.npz")):
         np.testing.assert_allclose(one.log_likelihood(X), exact, atol=1e-5)
-        assert (one.kind, one.sizes, one.names) == ("rbm" if len(layers) == 2 else "dbm", layers, ())
+        assert (one.kind, one.sizes, one.names) == (
+            "rbm" if len(layers) == 2 else "dbm",
+            layers,
+            (),
+        )
         assert all(its is one.parameters.weights[n] for n, its in enumerate(one.weights))
         for kept, given in zip(one.offsets, its[2], strict=True):
             np.testing.assert_array_equal(kept, given)
@@ -64,7 +84,9 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
 
 @pytest.mark.parametrize("layers", [RBM, TWO])
 @pytest.mark.parametrize(
-    ("method", "options"), [("exact", {}), ("ais", {"temperatures": 50, "runs": 20})], ids=["exact", "ais"]
+    ("method", "options"),
+    [("exact", {}), ("ais", {"temperatures": 50, "runs": 20})],
+    ids=["exact", "ais"],
 )
 def test_evaluate_returns_what_the_command_prints(layers, method, options):
     found, _ = machine(layers)
@@ -151,13 +173,21 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
         (lambda m, X: m.evaluate(X, "ais", rows=-1), "value", "rows|-1"),
         (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "unknown", "'pseudo'"),
         (lambda m, X: m.log_partition("ais", temperatures=0), "value", "temperatures|3|0"),
-        (lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9), "value", "runs|1000000000.0"),
+        (
+            lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9),
+            "value",
+            "runs|1000000000.0",
+        ),
         (lambda m, X: m.log_partition("ais", runs=10**12), "limit", "runs"),
         (lambda m, X: m.sample(0), "value", "sample|n|0"),  # which were 100 samples
         (lambda m, X: m.sample(5, chains=0), "value", "chains"),
         (lambda m, X: m.sample(5, steps=0), "value", "steps"),
         (lambda m, X: m.sample(5, seed=-1), "value", "seed|-1"),
-        (lambda m, X: m.sample(10**15, given=[[0.0, *[np.nan] * (RBM[0] - 1)]]), "limit", "samples"),
+        (
+            lambda m, X: m.sample(10**15, given=[[0.0, *[np.nan] * (RBM[0] - 1)]]),
+            "limit",
+            "samples",
+        ),
         (lambda m, X: m.sample(given=np.empty((0, RBM[0]))), "conflict", "0"),
     ],
 )
@@ -194,13 +224,17 @@ def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(own, monkeypatch):
     """And leaves the environment as it was: programs that start later import modules beside them."""
     text = "import os, cbm_cli\nprint('begun')\nbefore = dict(os.environ)\n"
-    text += "cbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\nassert before == os.environ\n"
+    text += (
+        "cbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\nassert before == os.environ\n"
+    )
     Path("script.py").write_text(text)
     Path("grid.yaml").write_text(grid_text("rbm", batch="full"))
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     if own is not None:
         monkeypatch.setenv("PYTHONSAFEPATH", own)
-    answer = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [sys.executable, "script.py"], capture_output=True, text=True, check=False
+    )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == ["begun"]
     assert len(summary("results", "toy")) == 1
@@ -219,7 +253,9 @@ def test_faults_of_a_mapping_name_their_field():
 def test_a_recorder_that_fails_is_a_warning_and_one_that_exits_an_error_at_the_end():
     Path("grid.yaml").write_text(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
     Path("own.py").write_text("def fail(snapshots, context):\n    raise ZeroDivisionError\n")
-    with pytest.warns(UserWarning, match=r"own.py:fail .*\b2\b.* trial 0: .*own.py, line 2, .*ZeroDivision"):
+    with pytest.warns(
+        UserWarning, match=r"own.py:fail .*\b2\b.* trial 0: .*own.py, line 2, .*ZeroDivision"
+    ):
         found = api.run("grid.yaml", jobs=0, trials=2, progress=False)
     assert len(found.summaries("toy")) == 2
     Path("own.py").write_text("def fail(snapshots, context):\n    raise SystemExit(3)\n")
@@ -266,7 +302,12 @@ def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, 
     assert holds(refusal(found.best), "bars|a, b")
 
 
-OF_ROWS = {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd^b", "sampler": "PCD-1", "trials": 1}
+OF_ROWS = {
+    "model": {"kind": "rbm", "hidden": 3},
+    "offsets": "dd^b",
+    "sampler": "PCD-1",
+    "trials": 1,
+}
 OF_ROWS |= {"learning_rate": 0.1, "updates": 20, "batch": 10}
 ROWS = np.random.default_rng(4).integers(0, 2, (60, 16))
 NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a", "b"] * 30)

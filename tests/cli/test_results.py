@@ -12,15 +12,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from cbm_cli.results import Results, Store
 from cbm_cli.results.writing import EXPORTS, KINDS
 
-# isort: off
 from tests.builders import (
-    GRID, cbm, change_record, forget, lines_of, numbers, problems_of, summary, throw_in,
+    GRID,
+    cbm,
+    change_record,
+    forget,
+    lines_of,
+    numbers,
+    problems_of,
+    summary,
+    throw_in,
     trials_of,
-)  # fmt: skip
+)
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 BARS = Path("out/bars")
@@ -77,7 +83,9 @@ def test_the_summary_holds_what_varies_and_is_read_in_full():
     assert {*whole["offsets"]} == {"00", "dd^b_s"}
     assert {*whole["model_hidden"]} == {3}
     plain = pd.read_csv(BARS / "summary.csv")  # as anybody reads it
-    assert plain["train_log_likelihood_final"].tolist() == whole["train_log_likelihood_final"].tolist()
+    assert (
+        plain["train_log_likelihood_final"].tolist() == whole["train_log_likelihood_final"].tolist()
+    )
     run("--set", "offsets=00")
     assert "offsets" not in (BARS / "summary.csv").read_text()
     assert {*Store(BARS).summary()["offsets"]} == {"00"}  # and not 0
@@ -105,7 +113,9 @@ def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(nam
 
 @pytest.mark.parametrize("how", ["terminate", "close the pipe"])
 def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
-    command = f"{sys.executable} -m cbm_cli.cli evaluate out --ais --json --temperatures 9000".split()
+    command = (
+        f"{sys.executable} -m cbm_cli.cli evaluate out --ais --json --temperatures 9000".split()
+    )
     command += [] if how == "terminate" else ["-j", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.readline()
@@ -139,7 +149,14 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     with (BARS / "trials.jsonl").open("ab") as stream:
         stream.write(lines_of("copy")[other, 1])
     (listed,) = found("ls", "out")
-    counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
+    counts = {
+        "cells": 4,
+        "finished": 6,
+        "planned": 8,
+        "interrupted": 1,
+        "failed": 1,
+        "other_runs": 1,
+    }
     assert listed | counts | {"experiment": "bars", "data": ["bars-and-stripes"]} == listed
     line = cbm("ls", "out").stdout.splitlines()[1]
     when = datetime.fromisoformat(listed["when"])
@@ -147,7 +164,9 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert abs(when.timestamp() - (BARS / "trials.jsonl").stat().st_mtime) < 2
     assert f"{when.astimezone():%Y-%m-%d %H:%M}" in line
     assert re.findall(r"(?<= )\d+(?= )", line) == ["4", "6", "8", "1", "1", "1"]
-    shown = [[one["status"] for one in found("ls", "out", run)["trials"]] for run in (first, second)]
+    shown = [
+        [one["status"] for one in found("ls", "out", run)["trials"]] for run in (first, second)
+    ]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")
     assert [one["finished"] for one in runs] == [1, 1, 2, 2, 1]
@@ -161,9 +180,9 @@ def test_trials_beyond_those_that_are_asked_for_are_counted_apart():
     run("--trials", 1)
     (listed,) = found("ls", "out")
     assert (listed["finished"], listed["planned"], listed["beyond"]) == (4, 4, 4)
-    assert [[one["finished"], one["planned"], one["beyond"]] for one in found("ls", "out", "bars")] == [
-        [1, 1, 1]
-    ] * 4
+    assert [
+        [one["finished"], one["planned"], one["beyond"]] for one in found("ls", "out", "bars")
+    ] == [[1, 1, 1]] * 4
     assert "4 of 4" in cbm("ls", "out").stdout
     assert "4 more than asked" in cbm("ls", "out").stdout
 
@@ -202,7 +221,9 @@ def test_every_reader_refuses_what_is_no_results_folder(command):
     ("command", "format_", "told"),
     [("table", 5, "cbm 9.9"), *((command, 3, "cbm 9.9") for command in [*READERS, "best", "run"])],
 )
-def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are(command, format_, told):
+def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are(
+    command, format_, told
+):
     path = Path("out/bars/manifest.json")
     manifest = json.loads(path.read_text()) | {"format": format_}
     manifest["versions"]["cbm"] = "9.9"
@@ -256,7 +277,11 @@ def test_show_describes_a_run_by_the_beginning_of_its_id():
     shown = found("ls", "out", run_id[:-4])
     assert (shown["run_id"], shown["experiments"], shown["in_grid"]) == (run_id, ["bars"], True)
     assert shown["settings"]["sampler"] == "PT_4"
-    finals = [float(row["train_log_likelihood_final"]) for row in summary("out") if row["run_id"] == run_id]
+    finals = [
+        float(row["train_log_likelihood_final"])
+        for row in summary("out")
+        if row["run_id"] == run_id
+    ]
     told = [(one["status"], one["train_log_likelihood_final"]) for one in shown["trials"]]
     assert told == [("finished", final) for final in finals]
     names = (run_id[-10:], f"{run_id}:0", f"{run_id}:1:best")
@@ -264,7 +289,11 @@ def test_show_describes_a_run_by_the_beginning_of_its_id():
     assert refused("ls", "out", f"{run_id}:{len(finals)}")[0] == [("out", "", "unknown")]
     text = cbm("ls", "out", run_id).stdout
     assert len(text.splitlines()) < 30
-    assert [line.split() for line in text.splitlines()[:3]] == [["run", run_id], ["experiment", "bars"], []]
+    assert [line.split() for line in text.splitlines()[:3]] == [
+        ["run", run_id],
+        ["experiment", "bars"],
+        [],
+    ]
     assert re.search(rf"^1 +finished +\S+ +{finals[1]:.6g} ", text, re.M)
     # A run that the grid no longer asks for is shown with the settings of its trials.
     Path("grid.yaml").write_text(GRID.replace("[CD-1, PT_4]", "CD-1"))
@@ -280,11 +309,16 @@ def test_a_run_that_is_not_one_is_refused_with_what_there_is():
     problems, said = refused("ls", "out", "rbm-3_00")
     assert problems == [("out", "", "value")]
     assert [run_id in said for run_id in run_ids()] == [True, True, False, False]
-    for asked, hint in [(run_ids()[0].replace("rbm", "rmb"), run_ids()[0]), ("zzz", "cbm ls out EXPERIMENT")]:
+    for asked, hint in [
+        (run_ids()[0].replace("rbm", "rmb"), run_ids()[0]),
+        ("zzz", "cbm ls out EXPERIMENT"),
+    ]:
         problems, said = refused("ls", "out", asked)
         assert problems == [("out", "", "unknown")]
         assert hint in said
-    assert refused("ls", "out", "bars", run_ids()[0])[0] == [("out", "", "unknown")]  # one run, alone
+    assert refused("ls", "out", "bars", run_ids()[0])[0] == [
+        ("out", "", "unknown")
+    ]  # one run, alone
 
 
 # ---- cbm best ----
@@ -298,20 +332,29 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind)
     metric, choose = "log_likelihood", max
     if kind == "auto-encoder":
         metric, choose = "cost", min
-        text = text.replace("rbm", kind).replace("    sampler: [CD-1, PT_4]\n", "").replace("dd^b_s", "dd")
+        text = (
+            text.replace("rbm", kind)
+            .replace("    sampler: [CD-1, PT_4]\n", "")
+            .replace("dd^b_s", "dd")
+        )
         text = text.replace("method: exact, ", "").replace("updates: 100", "epochs: 100")
     Path("other.yaml").write_text(text)
     run(grid="other.yaml", out="other")
 
     def machines(*options):
-        found = [*map(json.loads, cbm("best", "other", "bars", *options, "--json").stdout.splitlines())]
+        found = [
+            *map(json.loads, cbm("best", "other", "bars", *options, "--json").stdout.splitlines())
+        ]
         result = cbm("best", "other", *options)
         assert result.stdout.split() == [one["machine"] for one in found]
         assert all(one["metric"] in result.stderr for one in found)
         return found
 
     test, train = ("test", "final", ""), ("train", "final", "")
-    asked = {(): [("valid", choose.__name__, ":best"), test, train], ("--metric", f"test_{metric}"): [test]}
+    asked = {
+        (): [("valid", choose.__name__, ":best"), test, train],
+        ("--metric", f"test_{metric}"): [test],
+    }
     for options, expected in ({(): [train]} if "without" in kind else asked).items():
         for machine, (part, ending, suffix) in zip(machines(*options), expected, strict=True):
             column = f"{part}_{metric}_{ending}"
@@ -321,7 +364,9 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind)
             assert (machine["value"], machine["part"]) == (float(best[column]), part)
             assert machine["settings"] == {name: best[name] for name in machine["settings"]}
     if "without" in kind:
-        shown = found("evaluate", machine["machine"], "--exact", "--data", "rows.npz")["log_likelihood"]
+        shown = found("evaluate", machine["machine"], "--exact", "--data", "rows.npz")[
+            "log_likelihood"
+        ]
         assert shown["mean"] == pytest.approx(machine["value"])
 
 
@@ -329,7 +374,9 @@ def test_best_refuses_what_has_no_best():
     problems, said = refused("best", "out", "--metric", "train_log_likelihod")
     assert problems == [("--metric", "", "unknown")]
     assert "train_log_likelihood" in said
-    Path("grid.yaml").write_text(GRID.replace("batch: full", "batch: full\n    record: weight_norms"))
+    Path("grid.yaml").write_text(
+        GRID.replace("batch: full", "batch: full\n    record: weight_norms")
+    )
     run()
     problem = ("--metric weight_norm", "", "unsuited")
     assert refused("best", "out", "--metric", "weight_norm")[0] == [problem]

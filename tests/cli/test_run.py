@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from cbm_cli import reference as ref
 from cbm_cli.cores import cores
 from cbm_cli.datasets.loading import load
@@ -23,6 +22,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
+
 from tests.builders import (
     GRID,
     cbm,
@@ -37,7 +37,11 @@ from tests.builders import (
 )
 from tests.oracles import exactly, log_likelihoods, wide
 
-SINGLE = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00").replace("trials: 2", "trials: 1")
+SINGLE = (
+    GRID.replace("[CD-1, PT_4]", "CD-1")
+    .replace("[00, dd^b_s]", "00")
+    .replace("trials: 2", "trials: 1")
+)
 
 
 def run(*options, out="out", code=0):
@@ -46,11 +50,15 @@ def run(*options, out="out", code=0):
 
 
 def times():
-    return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in Path("out").rglob("*.*")}
+    return {
+        path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in Path("out").rglob("*.*")
+    }
 
 
 def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
-    Path("grid.yaml").write_text(GRID.replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s"))
+    Path("grid.yaml").write_text(
+        GRID.replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s")
+    )
     run("--set", "updates=40")
     (experiment,) = read_grid(Path("grid.yaml"), {"updates": "40"}).select()
     rows = load("bars-and-stripes", size=2)
@@ -64,7 +72,9 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
             state = learner.start()
             start = wide(state[:3]), wide(state[3:5])
             machine, _ = exactly(ref.algorithm_2, *start, rows.train, learner.plan, int(update))
-            assert float(found) == pytest.approx(log_likelihoods(*machine, rows.train).mean(), abs=1e-5)
+            assert float(found) == pytest.approx(
+                log_likelihoods(*machine, rows.train).mean(), abs=1e-5
+            )
 
 
 def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
@@ -89,12 +99,16 @@ def test_the_summary_holds_the_settings_and_what_the_curve_says(finished):
         assert int(row["train_log_likelihood_max_update"]) == update
         assert float(row["train_log_likelihood_final"]) == pairs[-1][1]
         assert (row["n_train"], row["diverged"]) == ("8", "")
-    assert rows[0]["seed"] == rows[2]["seed"] == rows[4]["seed"] != rows[1]["seed"]  # paired by trial
+    assert (
+        rows[0]["seed"] == rows[2]["seed"] == rows[4]["seed"] != rows[1]["seed"]
+    )  # paired by trial
 
 
 def test_trials_on_workers_have_the_same_bytes(finished):
     cbm("run", "grid.yaml", "-o", "two", "-j", 2)
-    assert len(trials_of("out")) == 8 * 2 + 4  # curve and machine of each trial; curves of each cell
+    assert (
+        len(trials_of("out")) == 8 * 2 + 4
+    )  # curve and machine of each trial; curves of each cell
     assert [*lines_of("two/bars")] == [*lines_of("out/bars")]
     assert trials_of("two") == trials_of("out")
     one, two = ([row | {"seconds": ""} for row in summary(folder)] for folder in ("out", "two"))
@@ -135,7 +149,9 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
     assert trials_of("out") == whole
     changed = lines_of()
     assert [*changed] == [*lines]
-    assert {key for key in lines if changed[key] != lines[key]} <= {victim}  # which may take another time
+    assert {key for key in lines if changed[key] != lines[key]} <= {
+        victim
+    }  # which may take another time
     said = run()
     assert ([8] in numbers(said), "line" in said) == (True, False)
 
@@ -144,7 +160,11 @@ def test_readers_leave_a_damaged_trial_out_though_the_summary_is_whole(finished)
     (victim, line), path = [*lines_of().items()][5], Path("out/bars/trials.jsonl")
     damaged = path.read_bytes().replace(line, middle_bit(line))
     last = len(summary("out"))
-    plot, report, evaluate = "plot out curves -o it.png", "report out -o it.html", "evaluate out -j 0"
+    plot, report, evaluate = (
+        "plot out curves -o it.png",
+        "report out -o it.html",
+        "evaluate out -j 0",
+    )
     for command in ("table out", "best out", plot, report, evaluate):
         path.write_bytes(damaged)
         said = cbm(*command.split(), code=3 * (command == evaluate))
@@ -214,7 +234,14 @@ def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid):
 
 
 def test_batches_and_epochs_count_as_they_should_and_evaluation_can_be_left_out(grid):
-    run("--set", "batch=3", "--set", "updates=21", "--set", "evaluate={method: exact, every: 2 epochs}")
+    run(
+        "--set",
+        "batch=3",
+        "--set",
+        "updates=21",
+        "--set",
+        "evaluate={method: exact, every: 2 epochs}",
+    )
     curve = next(iter(contents_of("out", kinds=["curve"]).values()))
     # 8 rows are 2 batches of 3; the last 2 rows of an epoch are dropped.
     assert (curve["update"][:3], curve["epoch"][:3]) == ([0, 4, 8], [0, 2, 4])
@@ -236,7 +263,13 @@ def test_results_are_stored_as_documented(finished):
     content = zlib.decompress(base64.b64decode(record["machine"]))
     with np.load(io.BytesIO(content), allow_pickle=False) as machine:
         shapes = {name: machine[name].shape for name in machine.files}
-    sizes = {"weights_0": (4, 3), "biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,)}
+    sizes = {
+        "weights_0": (4, 3),
+        "biases_0": (4,),
+        "biases_1": (3,),
+        "offsets_0": (4,),
+        "offsets_1": (3,),
+    }
     assert shapes == {"kind": ()} | sizes
     own, exported = pd.DataFrame(record["curve"]), pd.read_csv(f"out/bars/curves/{key[0]}.csv")
     exported = exported.query("trial == 1").drop(columns="trial").reset_index(drop=True)
@@ -244,12 +277,18 @@ def test_results_are_stored_as_documented(finished):
     words = "--exact", "--data", "bars-and-stripes:size=2", "--json"
     shown = json.loads(cbm("evaluate", f"out/{key[0]}:1", *words).stdout)
     last = own["train_log_likelihood"].iloc[-1]
-    expected = {"mean": last, "total": last * 8, "n": 8}  # in float32 during training, in float64 of a file
+    expected = {
+        "mean": last,
+        "total": last * 8,
+        "n": 8,
+    }  # in float32 during training, in float64 of a file
     assert shown["log_likelihood"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_few_small_files_hold_many_small_trials(grid):
-    Path("grid.yaml").write_text(GRID.replace("0.1", "[0.1, 0.2]").replace("trials: 2", "trials: 3"))
+    Path("grid.yaml").write_text(
+        GRID.replace("0.1", "[0.1, 0.2]").replace("trials: 2", "trials: 3")
+    )
     run()
     kept = [path for path in Path("out").rglob("*") if path.is_file()]
     assert len(summary("out")) == 24
@@ -262,7 +301,9 @@ def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(fi
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@y.z"]
     for words in ("init -q", "add grid.yaml", "commit -q -m Grid"):
         subprocess.run([*git, *words.split()], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    head = subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout
     Path("elsewhere").mkdir()
     os.chdir("elsewhere")
     cbm("run", "../grid.yaml", "-o", "out", "-j", 0)
@@ -279,13 +320,20 @@ def test_names_that_look_like_numbers_stay_names(grid):
     names = ["nan", "007", "NA", "null", "1e5", "None", "inf"]
     common = "trials: 1, offsets: 00, sampler: CD-1, learning_rate: 0.1, updates: 20, batch: full"
     text = f"defaults: {{{common}, model: &small {{kind: rbm, hidden: 2}}}}\nexperiments:"
-    Path("grid.yaml").write_text(text + "".join(NAMED.format(name, n) for n, name in enumerate(names)))
+    Path("grid.yaml").write_text(
+        text + "".join(NAMED.format(name, n) for n, name in enumerate(names))
+    )
     run()
     for number, name in enumerate(names):
         for experiment, start in ((name, {}), (f"again{number}", {"start_from_experiment": name})):
             assert summary("out", experiment)[0]["experiment"] == experiment
             (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
-            assert {"experiment": experiment, "data": name, "data_name": name, **start}.items() <= row.items()
+            assert {
+                "experiment": experiment,
+                "data": name,
+                "data_name": name,
+                **start,
+            }.items() <= row.items()
     assert sorted(Results(Path("out")).all_summaries()["data"]) == sorted(names * 2)
     shown = cbm("table", "out", "--rows", "data", "--columns", "offsets").stdout
     assert {*names} <= {*shown.split()}
@@ -314,12 +362,15 @@ def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, 
     run()
     states = [json.loads(line)["state"] for line in lines_of().values()]
     assert (states.count("finished"), states.count("failed")) == (1, 7)
-    assert "ZeroDivisionError" in cbm(*shown.split()).stdout  # of the trial that nobody asks for any more
+    assert (
+        "ZeroDivisionError" in cbm(*shown.split()).stdout
+    )  # of the trial that nobody asks for any more
 
 
 @pytest.mark.parametrize("debugging", ["0", "1"])
 @pytest.mark.parametrize(
-    ("error", "kind"), [(ValueError("of nobody"), "failed"), (CbmError("ours", "conflict"), "conflict")]
+    ("error", "kind"),
+    [(ValueError("of nobody"), "failed"), (CbmError("ours", "conflict"), "conflict")],
 )
 def test_an_unforeseen_error_is_one_line_that_says_how_to_see_where(
     grid, monkeypatch, error, kind, debugging
@@ -362,7 +413,9 @@ GROUPS = {  # of Linux: files, and how many of eight cores they leave
 
 
 @pytest.mark.parametrize(("files", "left"), GROUPS.values(), ids=GROUPS)
-def test_a_run_has_a_worker_for_each_core_that_its_container_has(monkeypatch, tmp_path, files, left):
+def test_a_run_has_a_worker_for_each_core_that_its_container_has(
+    monkeypatch, tmp_path, files, left
+):
     for name, text in files.items():
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text(f"{text}\n")
@@ -384,7 +437,10 @@ def test_output_that_is_full_or_closed_ends_a_command_without_a_traceback(grid):
     if Path("/dev/full").exists():
         for words in ("table out", "ls out --json", "run grid.yaml -o out -j 0", "--help"):
             code, lines = said("> /dev/full", words)
-            assert (code, lines[-1]) == (1, f"Error: the output cannot be written: {os.strerror(28)}")
+            assert (code, lines[-1]) == (
+                1,
+                f"Error: the output cannot be written: {os.strerror(28)}",
+            )
             assert not any("Traceback" in line for line in lines)
 
 
@@ -395,7 +451,11 @@ def test_what_lists_and_reads_does_not_import_what_computes(finished):
         ("ls grid.yaml", {"pydantic"}),
         ("table out", {"numpy", "pandas", "pydantic"}),  # the settings say which columns are texts
     ):
-        code = "import sys; from cbm_cli.cli import main; main(sys.argv[1:], standalone_mode=False); "
+        code = (
+            "import sys; from cbm_cli.cli import main; main(sys.argv[1:], standalone_mode=False); "
+        )
         code += f"print(*(name for name in {heavy} if name in sys.modules))"
-        shown = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True)
+        shown = subprocess.run(
+            [sys.executable, "-c", code, *command.split()], capture_output=True, text=True
+        )
         assert set(shown.stdout.splitlines()[-1].split()) == needed, shown

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
+import cbm_cli as cbm_package
 import numpy as np
 import pytest
-from scipy.stats import chi2
-
-import cbm_cli as cbm_package
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.files import read_given
@@ -15,12 +13,24 @@ from cbm_cli.machines.given import conditional
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.learned import GAP, tile_panel, tiled
 from cbm_cli.report.panels import Page, compose
+from scipy.stats import chi2
 
-# isort: off
 from tests.builders import (
-    RBM, THREE, TWO, all_states, arrays, brute_log_likelihoods, cbm, files, holds, layered, layered_energy,
-    machine_file, refusal, visible_rows,
-)  # fmt: skip
+    RBM,
+    THREE,
+    TWO,
+    all_states,
+    arrays,
+    brute_log_likelihoods,
+    cbm,
+    files,
+    holds,
+    layered,
+    layered_energy,
+    machine_file,
+    refusal,
+    visible_rows,
+)
 from tests.oracles import joint, random_machine, rbm, states
 from tests.pictures import tiles_of
 
@@ -53,7 +63,9 @@ def p_value(rows, p):
 def test_one_chain_visits_its_states_as_often_as_it_should():
     its = rbm(*random_machine(3, 2, 1))
     found = draw(its, parse_sampler("PT_4"), 40_000, chains=1, steps=1, seed=7)
-    means = found.samples.reshape(40, 1000, 3).mean(axis=1)  # of stretches far longer than correlations
+    means = found.samples.reshape(40, 1000, 3).mean(
+        axis=1
+    )  # of stretches far longer than correlations
     error = means.std(axis=0, ddof=1) / np.sqrt(40)
     exact = joint(*its.plain)[0].sum(axis=1) @ states(3)
     assert (np.abs(means.mean(axis=0) - exact) < 4.5 * error).all()
@@ -68,7 +80,9 @@ def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
     p_on = joint(*two_modes.plain)[0].sum(axis=1)[states(n).sum(axis=1) > n / 2].sum()
     assert p_on == pytest.approx(0.5, abs=0.01)
     found = {
-        sampler: draw(two_modes, parse_sampler(sampler), 1_000, chains=1_000, steps=500, seed=5, start=start)
+        sampler: draw(
+            two_modes, parse_sampler(sampler), 1_000, chains=1_000, steps=500, seed=5, start=start
+        )
         for sampler in ("gibbs", "PT_10")
     }
     on = {sampler: (it.samples.sum(axis=1) > n / 2).mean() for sampler, it in found.items()}
@@ -83,7 +97,9 @@ def test_chains_start_at_rows_of_data_each_once_before_any_twice():
     assert (found.samples.sum(axis=0) == 2).all()
     assert (found.samples.sum(axis=1) == 1).all()
     grey = np.full((1, 5), 51, np.uint8)  # 0.2 of 255
-    found = draw(frozen, parse_sampler("gibbs"), 4_000, chains=4_000, steps=1, seed=1, start=(grey, 1 / 255))
+    found = draw(
+        frozen, parse_sampler("gibbs"), 4_000, chains=4_000, steps=1, seed=1, start=(grey, 1 / 255)
+    )
     assert abs(found.samples.mean() - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 20_000)
 
 
@@ -108,7 +124,9 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_i
 
 
 @pytest.mark.parametrize(
-    ("sizes", "sampler"), [((3, 4), "gibbs"), ((3, 2, 2), "PT_3-2"), ((3, 2, 2, 2), "PT_4")], ids=str
+    ("sizes", "sampler"),
+    [((3, 4), "gibbs"), ((3, 2, 2), "PT_3-2"), ((3, 2, 2, 2), "PT_4")],
+    ids=str,
 )
 def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sampler, monkeypatch):
     its, n = save(sizes), 20_000
@@ -172,7 +190,9 @@ def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
 
 def test_means_are_those_of_free_units_and_chains_that_start_in_equilibrium_stay_there():
     machine = save()
-    means = cbm_package.load("m.npz").sample(4000, 2, given=ROWS[:1], steps=30, chains=4000, means=True)
+    means = cbm_package.load("m.npz").sample(
+        4000, 2, given=ROWS[:1], steps=30, chains=4000, means=True
+    )
     assert (means[:, [0, 2]] == [1, 0]).all()  # as given
     exact = exact_conditional(machine, RBM, ROWS[0]) @ visible_rows(RBM)
     error = means.std(axis=0) / np.sqrt(len(means))
@@ -191,7 +211,13 @@ def test_what_is_given_becomes_biases():
 
 
 @pytest.mark.parametrize(
-    "text", ["1,,0,?\n?,,1,0\n", "a;b;c;d\n1; ;0;\n;?;1;0\n", "1\tnan\t0\t?\n\t\t1\t0", "1 ?  0 ?\n? ? 1 0 "]
+    "text",
+    [
+        "1,,0,?\n?,,1,0\n",
+        "a;b;c;d\n1; ;0;\n;?;1;0\n",
+        "1\tnan\t0\t?\n\t\t1\t0",
+        "1 ?  0 ?\n? ? 1 0 ",
+    ],
 )
 def test_text_has_gaps(text):
     Path("rows.csv").write_text(text)
@@ -207,7 +233,10 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
         found, told = sample("--given", name, *how, 4)
         assert "6 samples" in told
         np.testing.assert_array_equal(found["samples"], machine.sample(6, 4, given=ROWS, steps=5))
-        expected, free = ref.visible_mean(found["hidden"], W, b, lam), np.resize(np.isnan(ROWS), (6, 4))
+        expected, free = (
+            ref.visible_mean(found["hidden"], W, b, lam),
+            np.resize(np.isnan(ROWS), (6, 4)),
+        )
         np.testing.assert_allclose(found["means"][free], expected[free], rtol=0, atol=1e-6)
     assert len(machine.sample(given=ROWS, steps=1)) == 2
     one, same, other = (sample(*how, seed)[0]["samples"].tobytes() for seed in (4, 4, 5))

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import verify as verifying
@@ -16,7 +15,17 @@ from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.results import Outcome, Results, Store, read_progress
 from cbm_cli.results.store import stores_in
 from cbm_cli.trial.loop import run_trial
-from tests.builders import cbm, damage, finished_in, grid_text, lines_of, numbers, problems_of, run_grid
+
+from tests.builders import (
+    cbm,
+    damage,
+    finished_in,
+    grid_text,
+    lines_of,
+    numbers,
+    problems_of,
+    run_grid,
+)
 from tests.golden.cases import _BASE, CASES
 from tests.processes import start_cbm
 
@@ -92,14 +101,20 @@ def bars(grid):
 
 
 def test_every_kind_of_trial_has_the_same_bytes(everything):
-    assert verdicts(verify()) == {(name, number): "same bytes" for name in NAMES for number in range(2)}
+    assert verdicts(verify()) == {
+        (name, number): "same bytes" for name in NAMES for number in range(2)
+    }
 
 
 def test_what_cannot_be_rerun_says_why(everything, monkeypatch):
     Path("rows.csv").unlink()
     np.savez("start-1.npz", **dict(np.load("start-0.npz")))
     Path("out/bars").rename("out/moved")
-    found = {key: one["reason"] for key, one in verify().items() if one["verdict"] == "cannot be run again"}
+    found = {
+        key: one["reason"]
+        for key, one in verify().items()
+        if one["verdict"] == "cannot be run again"
+    }
     causes = {("own", 0): "rows.csv", ("own", 1): "rows.csv", ("from-file", 1): "start-1.npz"}
     causes |= {("from-bars", 0): "'bars'", ("from-bars", 1): "'bars'"}
     assert found.keys() == causes.keys()
@@ -158,7 +173,9 @@ def elsewhere(monkeypatch):
 
 
 @pytest.mark.parametrize(("relative", "other"), [(1e-6, False), (0, True), (1e-7, True)])
-def test_a_difference_is_named_and_with_another_computer_what_it_has(bars, monkeypatch, relative, other):
+def test_a_difference_is_named_and_with_another_computer_what_it_has(
+    bars, monkeypatch, relative, other
+):
     with monkeypatch.context() as there:
         moved(there, relative)
         if other:
@@ -167,7 +184,9 @@ def test_a_difference_is_named_and_with_another_computer_what_it_has(bars, monke
     both = f"cpu: Another, here {computer()['cpu']}; blas: its own, here {computer()['blas']}"
     made = both if other and relative else ""
     verdict, code = ("different", 1) if relative else ("same bytes", 0)
-    assert {(one["verdict"], one["made"]) for one in verify(code=code).values()} == {(verdict, made)}
+    assert {(one["verdict"], one["made"]) for one in verify(code=code).values()} == {
+        (verdict, made)
+    }
     last = said(3, code)[1]
     assert (numbers(last)[0][0], both in last) == (3, bool(made))
     assert last.endswith(made)
@@ -179,7 +198,9 @@ NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
 
 
 def outcome(curve=CURVE, norm=NORM, weights=(0.5, -1), best=None):
-    machine = {"weights_0": np.array([*weights, np.nan, np.inf], np.float32)}  # as of one that has diverged
+    machine = {
+        "weights_0": np.array([*weights, np.nan, np.inf], np.float32)
+    }  # as of one that has diverged
     columns = {"curve": CURVE | curve, "records": None if norm is None else NORM | norm}
     names = {kind: () if its is None else tuple(its) for kind, its in columns.items()}
     rows = {kind: its and np.array([*its.values()], float).T for kind, its in columns.items()}
@@ -222,7 +243,10 @@ def test_the_first_difference_is_named(tmp_path, told, other):
 
 def test_a_real_other_blas_is_named_where_trials_differ(bars):
     text = grid_text(
-        "rbm", model="{kind: rbm, hidden: 40}", data="{name: bars-and-stripes, size: 4}", epochs="20"
+        "rbm",
+        model="{kind: rbm, hidden: 40}",
+        data="{name: bars-and-stripes, size: 4}",
+        epochs="20",
     )
     Path("grid.yaml").write_text(text.replace("epochs: 20", "epochs: 20\n    batch: 10"))
     words = "run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 2
@@ -283,7 +307,9 @@ def test_experiments_that_start_from_each_other_are_refused(everything, monkeypa
     def twisted(self):
         manifest, start = whole(self), {"start_from": {"experiment": "from-bars"}}
         if self.experiment == "bars":
-            manifest = msgspec.structs.replace(manifest, settings=[one | start for one in manifest.settings])
+            manifest = msgspec.structs.replace(
+                manifest, settings=[one | start for one in manifest.settings]
+            )
         return manifest
 
     monkeypatch.setattr(Store, "manifest", twisted)

@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-
 from cbm_cli.cli import main
 from cbm_cli.datasets.loading import describe, load
 from cbm_cli.datasets.spec import make_spec
 from cbm_cli.grid.read import read_grid
+
 from tests.builders import cbm
 from tests.processes import nightly
 
@@ -26,7 +26,9 @@ PAGES = [
     *(ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-FENCE = re.compile(r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.M | re.S)
+FENCE = re.compile(
+    r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.M | re.S
+)
 # Pages that are read and typed from top to bottom; the gallery needs the results of the course
 COURSE = [f"course/{page}.md" for page in ("own-data", "choose-settings", "figure-and-table")]
 SHARED = [*COURSE, "gallery.md"]
@@ -67,7 +69,9 @@ def commands(text):
     """Return the words of every ``cbm`` line of the blocks of a page, fenced or indented."""
     text = re.sub(r"\\\n\s*", "", text)
     shell = [body for _, language, _, body in FENCE.findall(text) if language == "sh"]
-    shell += re.findall(r"^    (cbm .*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    shell += re.findall(
+        r"^    (cbm .*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M
+    )
     lines = [part for line in "\n".join(shell).splitlines() for part in line.split(" && ")]
     return [shlex.split(line, comments=True) for line in lines if line.startswith("cbm ")]
 
@@ -104,7 +108,9 @@ def follow(line):
     if words[1] == "run" and "-j" not in words:
         words += ["-j", "0"]
     if words[:3] == ["cbm", "run", "experiments.yaml"]:
-        lengths = any(word.startswith(("updates=", "epochs=")) for word in words)  # the line's own count
+        lengths = any(
+            word.startswith(("updates=", "epochs=")) for word in words
+        )  # the line's own count
         words += [] if "--trials" in words else ["--trials", "2"]
         words += [] if lengths else ["--set", "updates=200"]
     result = cbm(*words[1:])
@@ -117,13 +123,19 @@ def test_pages_can_be_followed_to_the_letter(pages, here):
     """Where a value of Python is followed by its shape as a comment, it has this shape."""
     Path("experiments.yaml").write_text(GRID.read_text("utf-8"), "utf-8")
     names, shapes = {}, 0
-    for unrun, language, title, body in itertools.chain(*(blocks(ROOT / "docs" / page) for page in pages)):
+    for unrun, language, title, body in itertools.chain(
+        *(blocks(ROOT / "docs" / page) for page in pages)
+    ):
         if title and not unrun:
             Path(title).write_text(body, "utf-8")
         elif language == "python" and not unrun:
             exec(compile(body, str(pages), "exec"), names)
-            for value, shape in re.findall(r"^(?:\w+ = )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))", body, re.M):
-                shown = eval(value.partition(", ")[2] if value.startswith("machine.kind") else value, names)
+            for value, shape in re.findall(
+                r"^(?:\w+ = )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))", body, re.M
+            ):
+                shown = eval(
+                    value.partition(", ")[2] if value.startswith("machine.kind") else value, names
+                )
                 assert (shown if isinstance(shown, tuple) else shown.shape) == eval(shape), value
                 shapes += 1
         elif language == "sh" and not unrun:
@@ -135,7 +147,9 @@ def test_pages_can_be_followed_to_the_letter(pages, here):
 def test_the_course_says_what_its_table_shows_and_a_run_finds(here):
     data, choice = ((ROOT / f"docs/{page}").read_text("utf-8") for page in COURSE[:2])
     printed = {
-        name: [[*map(float, cell)] for cell in re.findall(r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)", line)]
+        name: [
+            [*map(float, cell)] for cell in re.findall(r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)", line)
+        ]
         for name, line in re.findall(r"^ ((?:flipped-)?digits) +(.*)$", choice, re.M)
     }
     normal, flipped = printed["digits"], printed["flipped-digits"]
@@ -149,7 +163,9 @@ def test_the_course_says_what_its_table_shows_and_a_run_finds(here):
     spec = make_spec(path="train.csv", binarise="threshold", threshold=8, hold_out=0.2)
     assert f"`{describe(spec, load(spec)).partition(' (')[0]}`" in data
     cbm("run", "grid.yaml", "--trials", trials, "--set", "offsets=dd^b_s", "-j", 0)
-    found = json.loads(cbm("table", "results", "--statistic", "best-valid", "-f", "json").stdout)["cells"]
+    found = json.loads(cbm("table", "results", "--statistic", "best-valid", "-f", "json").stdout)[
+        "cells"
+    ]
     for cell, (mean, spread, _) in zip(found, (normal[2], flipped[2]), strict=True):
         assert (
             abs(cell["mean"] - mean) < 3 * spread / math.sqrt(trials) + 0.005
@@ -177,16 +193,40 @@ def test_pages_that_are_made_are_what_the_package_makes(hooks):
         assert text == hooks.on_page_markdown(text), f"{page}: run python docs/hooks.py"
     lines = {line for text in written.values() for line in text.splitlines()}
     assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= lines
-    assert "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |" in lines
+    assert (
+        "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |" in lines
+    )
 
 
 def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
     name = "cbm"  # on the index it is another project; this one is cbm-cli
-    extra, installed = rf"\b{name}\[", rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])"
+    extra, installed = (
+        rf"\b{name}\[",
+        rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])",
+    )
     wrong = re.compile(f"{extra}|{installed}")
-    folders = [path for one in ("cbm_cli", "docs", "tests", "benchmarks") for path in (ROOT / one).rglob("*")]
-    kinds = ["", ".py", ".md", ".cfg", ".toml", ".yaml", ".yml", ".sh", ".html", ".js", ".cff", ".txt"]
-    files = [path for path in (*folders, *ROOT.iterdir()) if path.is_file() and path.suffix in kinds]
+    folders = [
+        path
+        for one in ("cbm_cli", "docs", "tests", "benchmarks")
+        for path in (ROOT / one).rglob("*")
+    ]
+    kinds = [
+        "",
+        ".py",
+        ".md",
+        ".cfg",
+        ".toml",
+        ".yaml",
+        ".yml",
+        ".sh",
+        ".html",
+        ".js",
+        ".cff",
+        ".txt",
+    ]
+    files = [
+        path for path in (*folders, *ROOT.iterdir()) if path.is_file() and path.suffix in kinds
+    ]
     assert len(files) > 200
     assert [path for path in files if wrong.search(path.read_text("utf-8", "replace"))] == []
     assert wrong.search(f"pip install {name}")

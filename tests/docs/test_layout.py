@@ -9,9 +9,13 @@ ROOT = Path(cbm_cli.__file__).parent
 
 
 def nodes_of(*rooms, kind):
-    sources = [path for room in rooms for path in [*ROOT.glob(f"{room}.py"), *ROOT.glob(f"{room}/**/*.py")]]
+    sources = [
+        path for room in rooms for path in [*ROOT.glob(f"{room}.py"), *ROOT.glob(f"{room}/**/*.py")]
+    ]
     assert sources
-    nodes = (node for path in sorted(sources) for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+    nodes = (
+        node for path in sorted(sources) for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    )
     return [node for node in nodes if isinstance(node, kind)]
 
 

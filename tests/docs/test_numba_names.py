@@ -43,7 +43,9 @@ def test_numba_has_the_private_names_that_kernels_use(file, place):
     root = MADE[where]() if where in MADE else importlib.import_module(where)
     reduce(getattr, path.split(".") if path else (), root)  # an error says what is gone
     name = re.split("[:.]", place)[-1] if path else place
-    assert name in (KERNELS / file).read_text("utf-8"), f"{file} no longer uses {name}: drop its line here"
+    assert name in (KERNELS / file).read_text("utf-8"), (
+        f"{file} no longer uses {name}: drop its line here"
+    )
 
 
 def test_the_list_is_whole():
@@ -53,7 +55,9 @@ def test_the_list_is_whole():
         text = file.read_text("utf-8")
         used = re.findall(r"numba\.core[.\w]*|cgutils\.\w+", text)
         if used:
-            used += [name for name in re.findall(r"\._[a-z]\w+", text) if f"def {name[1:]}(" not in text]
+            used += [
+                name for name in re.findall(r"\._[a-z]\w+", text) if f"def {name[1:]}(" not in text
+            ]
             used = [name for name in used if name not in OF_TUPLES]
         for name in used:
             assert name.removeprefix(".") in listed, f"{file.name} uses {name}: add a line here"

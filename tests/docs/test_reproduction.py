@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
-
 from cbm_cli.cli import main as cbm_main
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
+from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 GRID = read_grid(ROOT / "experiments.yaml").experiments
@@ -44,9 +43,15 @@ def scripts():
 
 def trials_of(scripts, frame, curves=None):
     """What the scripts read of a results folder with these summaries, and curves by trial."""
-    frame = frame.assign(experiment=frame.get("experiment", "e")) if "experiment" not in frame else frame
+    frame = (
+        frame.assign(experiment=frame.get("experiment", "e"))
+        if "experiment" not in frame
+        else frame
+    )
     long = pd.DataFrame() if curves is None else curves
-    results = SimpleNamespace(summaries=lambda: frame, curves=lambda name: long, records=lambda name: long)
+    results = SimpleNamespace(
+        summaries=lambda: frame, curves=lambda name: long, records=lambda name: long
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scripts.compare.cbm, "open_results", lambda folder: results)
         return scripts.compare.Trials()
@@ -67,7 +72,12 @@ TOY = {
     "n_train": 16,
 }
 # Table 2, Bars & Stripes, CD-1, 0.1: mean and final mean of the four schemes
-TABLE_2 = {"aa^b": (-60.85, -69.1), "dd^l_s": (-60.41, -68.8), "d0": (-60.88, -70.9), "00": (-65.05, -78.1)}
+TABLE_2 = {
+    "aa^b": (-60.85, -69.1),
+    "dd^l_s": (-60.41, -68.8),
+    "d0": (-60.88, -70.9),
+    "00": (-65.05, -78.1),
+}
 
 
 def run(maxima, finals=None, **settings):
@@ -136,10 +146,13 @@ def test_marks_are_compared_where_the_whole_row_was_run(scripts):
 
 def test_pcd_1_is_compared_as_named_and_with_two_sweeps(scripts):
     frames = [
-        run(around(mean), offsets="dd^l_s", sampler=s) for s, mean in (("PCD-1", -90), ("PCD-2", -54.75))
+        run(around(mean), offsets="dd^l_s", sampler=s)
+        for s, mean in (("PCD-1", -90), ("PCD-2", -54.75))
     ]
     found = scripts.compare.compare(trials_of(scripts, pd.concat(frames)))
-    cells = found.cells[found.cells["table"] == "standard-methods-bars-mnist"].set_index("obtained_sampler")
+    cells = found.cells[found.cells["table"] == "standard-methods-bars-mnist"].set_index(
+        "obtained_sampler"
+    )
     assert cells["sampler"].tolist() == ["PCD-1", "PCD-1"]
     assert (abs(cells.loc["PCD-1", "z"]) > 2, abs(cells.loc["PCD-2", "z"]) < 2) == (True, True)
     counts = scripts.scoreboard.score(found).set_index("table").loc["2"]
@@ -159,7 +172,9 @@ def test_runs_with_other_settings_are_named_and_not_compared(scripts, departure)
 
 
 def test_of_two_runs_the_one_with_more_trials_is_taken_and_counts_once(scripts):
-    frames = [run([-61.0] * n).assign(run_id=name) for name, n in {"old": 3, "new": 5, "x": 4}.items()]
+    frames = [
+        run([-61.0] * n).assign(run_id=name) for name, n in {"old": 3, "new": 5, "x": 4}.items()
+    ]
     frame = pd.concat([*frames, *frames])  # of two experiments
     cell = lines(scripts.compare.compare(trials_of(scripts, frame))).loc["aa^b"]
     assert (cell["run_id"], cell["obtained_n"]) == ("new", 5)
@@ -183,15 +198,24 @@ DEEP = {
 
 def test_tables_9_to_12_show_the_value_where_the_mean_is_best(scripts):
     courses = [-99, -88, -91], [-99, -93, -89], [-99, -95, -90]  # of the mean: -92, -90
-    columns = {f"{part}_lower_bound_{name}": -88.0 for part in ("train", "test") for name in ("max", "final")}
+    columns = {
+        f"{part}_lower_bound_{name}": -88.0
+        for part in ("train", "test")
+        for name in ("max", "final")
+    }
     frame = pd.DataFrame({"run_id": "deep", "trial": range(3), "diverged": nan} | DEEP | columns)
     update = {"run_id": "deep", "update": [0, 50, 100]}
     curves = pd.concat(
-        pd.DataFrame(update | {"trial": n, "test_lower_bound": course}) for n, course in enumerate(courses)
+        pd.DataFrame(update | {"trial": n, "test_lower_bound": course})
+        for n, course in enumerate(courses)
     )
     cells = scripts.compare.compare(trials_of(scripts, frame, curves)).cells
     cell = cells[cells["table"] == "dbm-test"].iloc[0]
-    assert (cell["published_mean"], cell["obtained_mean"], cell["obtained_std"]) == ("-89.81", -90, 1)
+    assert (cell["published_mean"], cell["obtained_mean"], cell["obtained_std"]) == (
+        "-89.81",
+        -90,
+        1,
+    )
     assert cell["z"] == pytest.approx(-0.19 / sqrt(1 / 3 + 0.13**2 / 10 + 0.01**2 / 12))
 
 
@@ -209,10 +233,18 @@ def test_costs_and_epochs_of_auto_encoders_stand_beside_the_published_values(scr
     }
     values = {"valid_cost_min": [34.0, 34.4, 34.8], "valid_cost_final": 35.0, "n_train": 201}
     values |= {"valid_cost_min_update": [420, 440, 460]}  # of 2 updates an epoch
-    frame = pd.DataFrame({"run_id": "a", "trial": range(3), "diverged": nan} | DEEP | settings | values)
+    frame = pd.DataFrame(
+        {"run_id": "a", "trial": range(3), "diverged": nan} | DEEP | settings | values
+    )
     cell = scripts.compare.compare(trials_of(scripts, frame)).cells.iloc[0]
-    assert (cell["split"], cell["published_mean"], cell["obtained_mean"]) == ("test", "34.35117", 34.4)
-    assert cell["z"] == pytest.approx((34.4 - 34.35117) / sqrt(0.16 / 3 + 0.1245**2 / 10 + 1e-10 / 12))
+    assert (cell["split"], cell["published_mean"], cell["obtained_mean"]) == (
+        "test",
+        "34.35117",
+        34.4,
+    )
+    assert cell["z"] == pytest.approx(
+        (34.4 - 34.35117) / sqrt(0.16 / 3 + 0.1245**2 / 10 + 1e-10 / 12)
+    )
     assert (cell["published_epochs"], cell["obtained_epochs"]) == ("216", 220)
     assert cell["epochs_z"] == pytest.approx((220 - 216) / sqrt(100 / 3 + 100 / 10 + 1 / 12))
 
@@ -223,13 +255,20 @@ TABLES_2_TO_8 = ("standard-methods", "init-", "reparameterization", "moving-aver
 @pytest.mark.parametrize(
     ("names", "tables", "count"),
     [
-        ("standard-methods-bars standard-methods-shifting initialisation reparameterisation moving-average",
-         TABLES_2_TO_8, 216),
-        ("eight-sets-16 eight-sets-16-two-sweeps eight-sets-200 eight-sets-200-slow", "big-rbm", 192),
+        (
+            "standard-methods-bars standard-methods-shifting initialisation reparameterisation moving-average",
+            TABLES_2_TO_8,
+            216,
+        ),
+        (
+            "eight-sets-16 eight-sets-16-two-sweeps eight-sets-200 eight-sets-200-slow",
+            "big-rbm",
+            192,
+        ),
         ("dbm-eight-sets", "dbm", 64),
         ("auto-encoder", "auto-encoder", 76),
     ],
-)  # fmt: skip
+)
 def test_every_published_value_has_its_cell_in_the_grid(scripts, names, tables, count):
     rows = [cell.row() for name in names.split() for cell in GRID[name].cells]
     published = scripts.published.published_cells()
@@ -262,12 +301,17 @@ def test_the_scoreboard_of_the_kept_results(scripts, kept):
     assert re.search(r"\| sum +\| 625 +\| 517 +\| 108 ", table)
     printed = "\n".join(table for _, table in comparison.tables())
     assert re.findall(r"\| 0.24 ± – .* (\S+) +\|$", printed, re.M) == ["yes/disproved"]
-    assert re.search(r"\| CD-1-0.1 +\| aa\^b +\| -60.85 ± 1.91 \| -60.32 ± 1.91 +\| 25 +\| \+1.0 ", printed)
+    assert re.search(
+        r"\| CD-1-0.1 +\| aa\^b +\| -60.85 ± 1.91 \| -60.32 ± 1.91 +\| 25 +\| \+1.0 ", printed
+    )
 
 
 def test_the_findings_of_the_kept_results(scripts, kept):
     judged = scripts.findings.check_findings(kept)
-    assert "30 reproduced, 4 contradicted, 22 undecided, 3 not run" in scripts.findings.count_findings(judged)
+    assert (
+        "30 reproduced, 4 contradicted, 22 undecided, 3 not run"
+        in scripts.findings.count_findings(judged)
+    )
 
 
 # Findings
@@ -283,7 +327,9 @@ def toys(finals, n=6, updates=50000):
             "train_log_likelihood_max": -50 / 8,
             "train_log_likelihood_final": (final - np.arange(n) / 10) / 8,
         }
-        frames.append(pd.DataFrame({"run_id": str(number), "trial": range(n), "n_train": 8} | row | values))
+        frames.append(
+            pd.DataFrame({"run_id": str(number), "trial": range(n), "n_train": 8} | row | values)
+        )
     return pd.concat(frames).assign(experiment="no-moving-average", diverged=nan)
 
 
@@ -309,7 +355,9 @@ def test_a_finding_is_reproduced_contradicted_or_undecided(scripts, finals, tria
 
 def test_numbers_of_the_course_are_read_from_curves(scripts):
     update = [0, 1, 2, 10000]
-    curves = pd.DataFrame({"run_id": "r", "trial": 0, "update": update, "train_x": [0.0, nan, 2.0, 10000.0]})
+    curves = pd.DataFrame(
+        {"run_id": "r", "trial": 0, "update": update, "train_x": [0.0, nan, 2.0, 10000.0]}
+    )
     trials = trials_of(scripts, pd.DataFrame({"run_id": ["r"], "trial": [0]}), curves)
     number = lambda of: scripts.findings.number_of_course("r", trials, "train_x", of, 1.0)[0]  # noqa: E731
     assert number({"at": 3}) == 10000
@@ -327,7 +375,9 @@ def test_every_check_compares_runs_of_the_grid(scripts, number):
         for name in finding["experiments"]
         for n, cell in enumerate(GRID[name].cells)
     ]
-    pairs = [scripts.findings.pairs_of(finding, check, pd.DataFrame(rows)) for check in finding["checks"]]
+    pairs = [
+        scripts.findings.pairs_of(finding, check, pd.DataFrame(rows)) for check in finding["checks"]
+    ]
     assert all(pairs)
     assert sum(map(len, pairs)) == finding["comparisons"] >= finding.get("need", 0)
 

@@ -9,13 +9,12 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome
 from cbm_cli.trial.loop import run_trial
+from numpy.typing import NDArray
 
 FILE = Path(__file__).with_name("values.npz")
 SHORT, LONG = 20, 200  # updates
@@ -35,7 +34,9 @@ def _rows(seed: int, n: int, width: int, on: float = 0.5, levels: int = 1) -> ND
     return np.rint(levels * np.abs(noisy - 0.4 * rng.random((n, width)))).astype(np.uint8)
 
 
-def _dataset(name: str, width: int, parts: tuple[int, ...], on: float = 0.5, levels: int = 1) -> Dataset:
+def _dataset(
+    name: str, width: int, parts: tuple[int, ...], on: float = 0.5, levels: int = 1
+) -> Dataset:
     """Up to three parts of ``parts`` rows: train, valid, test."""
     rows = _rows(width + sum(parts), sum(parts), width, on, levels)
     split = [np.ascontiguousarray(part) for part in np.split(rows, np.cumsum(parts)[:-1])]
@@ -130,10 +131,16 @@ CASES: dict[str, tuple[str, dict]] = {
     # RBMs: gradients and sources of means
     "natural-joint": ("four", {**_TOY, **_natural(), "sampler": "exact"}),
     "natural-joint-PCD-1": ("toy", {**_TOY, **_natural(damping=0.01)}),
-    "natural-marginal": ("toy", {**_TOY, **_natural(fisher="marginal", damping=0.05), "sampler": "CD-1"}),
+    "natural-marginal": (
+        "toy",
+        {**_TOY, **_natural(fisher="marginal", damping=0.05), "sampler": "CD-1"},
+    ),
     "natural-diagonal": ("odd", _natural(fisher="diagonal", damping=0.05)),
     "natural-diagonal-exact": ("toy", {**_TOY, **_natural(fisher="diagonal"), "sampler": "exact"}),
-    "natural-scaled": ("toy", {**_TOY, **_natural(scale_to="centered", damping=0.01), "learning_rate": 0.1}),
+    "natural-scaled": (
+        "toy",
+        {**_TOY, **_natural(scale_to="centered", damping=0.01), "learning_rate": 0.1},
+    ),
     "scaled": ("odd", {"gradient": {"scale_to": "standard"}}),
     "gradient-exact": ("odd", {"gradient_from": "exact", "offsets": "aa^b"}),
     "gradient-exact-offsets-independent": (
@@ -151,7 +158,10 @@ CASES: dict[str, tuple[str, dict]] = {
         "odd",
         {"record": {"what": _RECORDERS, **_RECORDED}},
     ),
-    "recorder-angles": ("toy", {**_TOY, "record": {"what": "gradient_angles", "every": "10 updates"}}),
+    "recorder-angles": (
+        "toy",
+        {**_TOY, "record": {"what": "gradient_angles", "every": "10 updates"}},
+    ),
     # Deep machines
     "dbm-ddd": ("odd", _dbm([6, 5], "ddd^b_s")),
     "dbm-aad-CD-1": ("odd", _dbm([6, 5], "aad^b", sampler="CD-1")),
@@ -204,7 +214,10 @@ def values_of(name: str, updates: int, outcome: Outcome) -> Values:
     counted = np.array(["mean_field" in column for column in outcome.columns])
     arrays = {"curve": outcome.curve[:, ~counted], "rounds": outcome.curve[:, counted]}
     arrays |= {"machine": outcome.machine, "pretrained": outcome.pretrained}
-    arrays |= {"best": outcome.best_machine or {}, "converged": np.float32(outcome.converged or np.nan)}
+    arrays |= {
+        "best": outcome.best_machine or {},
+        "converged": np.float32(outcome.converged or np.nan),
+    }
     if outcome.records is not None:
         arrays["records"] = outcome.records
     values: Values = {}
@@ -212,7 +225,9 @@ def values_of(name: str, updates: int, outcome: Outcome) -> Values:
         parts = held if isinstance(held, dict) else {"": held}
         for part, array in parts.items():
             if np.asarray(array).dtype.kind == "f":
-                values[f"{name}/{updates}/{group}{'-' * bool(part)}{part}"] = np.asarray(array, np.float32)
+                values[f"{name}/{updates}/{group}{'-' * bool(part)}{part}"] = np.asarray(
+                    array, np.float32
+                )
     return values
 
 
@@ -249,7 +264,9 @@ def departure_of_runs(expected: Values, name: str, updates: int) -> str | None:
     A sampled unit whose probability comes within rounding of its random number may fall to the other side,
     and the trajectory is another one. In one of the runs from weights within their rounding it falls back.
     """
-    runs = (values_of(name, updates, run_case(name, updates, nudge)) for nudge in (None, *range(TRIES)))
+    runs = (
+        values_of(name, updates, run_case(name, updates, nudge)) for nudge in (None, *range(TRIES))
+    )
     departures = [departure(next(runs), expected, updates)]
     while departures[-1] and len(departures) <= TRIES:
         departures.append(departure(next(runs), expected, updates))
@@ -273,11 +290,24 @@ def read(path: Path = FILE) -> Values:
     try:
         with np.load(path, allow_pickle=False) as file:
             version, numbers = int(file["kernel_version"]), file["numbers"]
-            names, shapes = file["names"].tolist(), [[*map(int, s.split())] for s in file["shapes"].tolist()]
+            names, shapes = (
+                file["names"].tolist(),
+                [[*map(int, s.split())] for s in file["shapes"].tolist()],
+            )
         ends = np.cumsum([prod(shape) for shape in shapes])
         parts = np.split(numbers, ends[:-1])
-        values = {name: a.reshape(shape) for name, a, shape in zip(names, parts, shapes, strict=True)}
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        values = {
+            name: a.reshape(shape) for name, a, shape in zip(names, parts, shapes, strict=True)
+        }
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise ValueError(
             f"{path}: the golden file is missing or damaged ({type(error).__name__}); take it from version "
             "control again"

@@ -8,9 +8,9 @@ import zipfile
 from pathlib import Path
 
 import msgspec
-
 from cbm_cli.results.journal import Manifest, sealed, unsealed
 from cbm_cli.results.writing import EXPORTS
+
 from tests.builders import cbm
 from tests.golden.cases import CASES, FILE, LONG, SHORT, run_case, values_of, write
 from tests.golden.outputs import COMMANDS, HERE, OUTPUTS, RESULTS, output_of, unpack

@@ -10,9 +10,8 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
-
 from cbm_cli.cli import main
+from click.testing import CliRunner
 
 HERE = Path(__file__).parent
 RESULTS, OUTPUTS = HERE / "results.zip", HERE / "outputs"
@@ -56,7 +55,9 @@ def output_of(name: str, results: Path) -> str:
 def _printed(words: list[str], results: Path) -> str:
     result = CliRunner().invoke(main, [words[0], str(results / words[1]), *words[2:]])
     if result.exit_code:
-        raise AssertionError(f"{words}: exit code {result.exit_code}: {result.stderr}") from result.exception
+        raise AssertionError(
+            f"{words}: exit code {result.exit_code}: {result.stderr}"
+        ) from result.exception
     text = result.output if words[0] == "best" else result.stdout
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "DATE", text.replace(str(results), "RESULTS"))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
@@ -20,12 +19,29 @@ from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
 
-# isort: off
 from tests.builders import (
-    FIXED, STEPS, coins, evaluate_file, file_of, finished_in, grid_text, holds, rbm_settings, refusal,
+    FIXED,
+    STEPS,
+    coins,
+    evaluate_file,
+    file_of,
+    finished_in,
+    grid_text,
+    holds,
+    rbm_settings,
+    refusal,
     run_grid,
-)  # fmt: skip
-from tests.oracles import batch_of, copied, learn_auto_encoder, noises, plan, rate_of, summed_costs, wide
+)
+from tests.oracles import (
+    batch_of,
+    copied,
+    learn_auto_encoder,
+    noises,
+    plan,
+    rate_of,
+    summed_costs,
+    wide,
+)
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
 
@@ -71,13 +87,18 @@ def moved_offsets(pairs, y, z, learner, update):
     plan, letters = learner.plan, re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
     below, above = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
     noise_y, noise_z = noises(plan, update, below.sum(), above.sum())
-    noise_y, noise_z = np.split(noise_y, below.cumsum()[:-1]), np.split(noise_z, above.cumsum()[:-1])
+    noise_y, noise_z = (
+        np.split(noise_y, below.cumsum()[:-1]),
+        np.split(noise_z, above.cumsum()[:-1]),
+    )
     nus, slides = learner.settings.sliding_factor, "_s" in learner.settings.offsets
     nu_x, nu_h = (nus.visible, nus.hidden) if slides else (1, 1)
 
     def moved(offset, letter, units, noise, nu):
         mean = units.mean(axis=0)
-        return ref.moving_average(offset, ref.offset_target(ref.LETTERS[letter], mean, mean, noise), nu)
+        return ref.moving_average(
+            offset, ref.offset_target(ref.LETTERS[letter], mean, mean, noise), nu
+        )
 
     return [
         (
@@ -121,7 +142,9 @@ def assert_descends(learner, state, its, updates, shuffled=False):
     for update in range(updates):
         x = unit * batch_of(learner.data.train, its, update, shuffled)
         pairs = reference_descent(pairs, velocity, x, learner, its, update)
-        learn_auto_encoder(state, learner.sizes, learner.data.train, learner.plan, update, update + 1)
+        learn_auto_encoder(
+            state, learner.sizes, learner.data.train, learner.plan, update, update + 1
+        )
         for one, other in zip(plain_pairs(state, learner.sizes), pairs, strict=True):
             for array, wanted in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
                 np.testing.assert_allclose(array, wanted, atol=5e-5)  # float32 against float64
@@ -162,17 +185,25 @@ def test_binary_rows_of_many_units_are_added_up_and_not_multiplied(hidden):
     learner = Learner(settings(hidden), Dataset("many", rows[:40], rows[40:50], rows[50:]), 3)
     assert worth_packing(40, 30, 36)
     assert worth_packing(30, 40, 36)
-    assert_descends(learner, random_state(learner, seed=1, scale=0.3), plan(1, 1, 40, learning_rate=0.2), 3)
+    assert_descends(
+        learner, random_state(learner, seed=1, scale=0.3), plan(1, 1, 40, learning_rate=0.2), 3
+    )
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_training_are_those_of_the_reference(name):
     given, followed = OPTIONS[name]
     scheme = "d" * (1 + np.size(given.get("hidden", 3))) + "^b_s"
-    options = {"scheme": scheme, "sliding_factor": {"visible": 0.2, "hidden": 0.3}, "batch": 4} | given
+    options = {
+        "scheme": scheme,
+        "sliding_factor": {"visible": 0.2, "hidden": 0.3},
+        "batch": 4,
+    } | given
     learner = Learner(settings(**options), coins(6), 2024)
     its = plan(1, 1, 4, **{"learning_rate": 0.2} | followed)
-    assert_descends(learner, learner.start(), its, updates=12, shuffled=followed.get("shuffled", True))
+    assert_descends(
+        learner, learner.start(), its, updates=12, shuffled=followed.get("shuffled", True)
+    )
 
 
 def test_many_rows_are_evaluated_in_pieces_that_can_be_stopped():
@@ -211,7 +242,13 @@ def test_the_cost_of_saturated_units_is_finite():
 def test_all_schemes_compute_the_same_function_before_training(hidden):
     layers = 1 + np.size(hidden)
     outputs, offsets = [], []
-    for scheme in ("0" * layers, "d" * layers, "h" * layers, "d" + "0" * (layers - 1), "r" * layers):
+    for scheme in (
+        "0" * layers,
+        "d" * layers,
+        "h" * layers,
+        "d" + "0" * (layers - 1),
+        "r" * layers,
+    ):
         learner = Learner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
         file = learner.machine(learner.start())
         outputs.append(output_of(file, ROWS))
@@ -259,8 +296,12 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
     first.b[:] *= -1
     first.mu[:] = 1 - first.mu if letters != "00" else 0
     for update, (state, flip) in itertools.product(range(0, 60, 5), ((straight, 0), (mirror, 1))):
-        learn_auto_encoder(state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 5)
-        costs.append(summed_costs(state, learner.sizes, DATA.valid ^ flip, learner.plan) / len(DATA.valid))
+        learn_auto_encoder(
+            state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 5
+        )
+        costs.append(
+            summed_costs(state, learner.sizes, DATA.valid ^ flip, learner.plan) / len(DATA.valid)
+        )
     one, other = costs[::2], costs[1::2]
     if letters == "00":
         assert np.abs(np.divide(one, other) - 1).max() > 1e-3  # fifty times the tolerance below
@@ -279,7 +320,11 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
         ([3, 2, 1, 5, 5, 5, 5, 4.5], 5, None),  # the fifth epoch ahead improves on the fourth
         ([3, 2, 1, 5, 5, 5, 5, 5, 0.5], 5, 3),  # the sixth comes too late
         ([3, 2, 1, 1 - 6e-6, 1 - 6e-6], 1, 4),  # falls by less than the tolerance, but falls
-        ([3, 2, 1, 1 - 6e-6, 1 - 12e-6, 1 - 18e-6], 2, 5),  # in each epoch by less, in two together by more
+        (
+            [3, 2, 1, 1 - 6e-6, 1 - 12e-6, 1 - 18e-6],
+            2,
+            5,
+        ),  # in each epoch by less, in two together by more
         ([3, 1, 4, 2, 2, 2, 2], 3, 2),  # the fall to the fourth is one, though not below the second
         ([2, 2, 2], 2, 1),
         ([2, 2, 1.999], 2, None),

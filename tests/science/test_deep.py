@@ -7,24 +7,56 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import logsumexp
-
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.bounds import lower_bounds, posterior_of
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.machines.files import Flat
-from cbm_cli.machines.likelihood import OF_MACHINE, Method, Parts, bounds_of, columns, evaluate, values
+from cbm_cli.machines.likelihood import (
+    OF_MACHINE,
+    Method,
+    Parts,
+    bounds_of,
+    columns,
+    evaluate,
+    values,
+)
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.trial.checks import check
+from scipy.special import logsumexp
 
-# isort: off
 from tests.builders import (
-    FOUR, RBM, SLOW, THREE, TWO, all_states, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds,
-    layered, layered_energy, machine_file, problems_of, rbm_settings, refusal, run_grid, visible_rows,
-)  # fmt: skip
-from tests.oracles import exact_log_likelihoods, field_of, flattened, log_z, random_machine, rbm, states, wide
+    FOUR,
+    RBM,
+    SLOW,
+    THREE,
+    TWO,
+    all_states,
+    brute_log_likelihoods,
+    cbm,
+    evaluate_file,
+    grid_text,
+    holds,
+    layered,
+    layered_energy,
+    machine_file,
+    problems_of,
+    rbm_settings,
+    refusal,
+    run_grid,
+    visible_rows,
+)
+from tests.oracles import (
+    exact_log_likelihoods,
+    field_of,
+    flattened,
+    log_z,
+    random_machine,
+    rbm,
+    states,
+    wide,
+)
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -53,7 +85,9 @@ def test_a_flat_machine_has_the_energies_of_its_layers(layers):
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3, 100])
-@pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)])
+@pytest.mark.parametrize(
+    ("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)]
+)
 def test_mean_field_makes_the_rounds_of_the_reference(even_units, odd_units, scale, rounds):
     machine = random_machine(4 + even_units, odd_units, seed=5, scale=scale)
     x, start = np.eye(4), np.full(even_units, 0.3)
@@ -119,12 +153,17 @@ def test_an_evaluation_has_the_means_over_each_part():
     error = found["log_z_standard_error"]
     assert abs(found["log_z"] - log_z(flat.plain)) < 5 * error
     for part, rows in parts.rows.items():
-        (lower, _), likelihood = bounds_of(flat, rows, 1.0, method), expected[f"{part}_log_likelihood"]
+        (lower, _), likelihood = (
+            bounds_of(flat, rows, 1.0, method),
+            expected[f"{part}_log_likelihood"],
+        )
         assert found[f"{part}_lower_bound"] == pytest.approx(lower.mean() - found["log_z"])
         assert found[f"{part}_lower_bound"] < likelihood + 5 * error
     assert found["mean_field_unsettled"] == 0
     assert found == measured(flat, parts, method)
-    unsettled = measured(flat, parts, replace(method, tolerance=0, rounds=1))["mean_field_unsettled"]
+    unsettled = measured(flat, parts, replace(method, tolerance=0, rounds=1))[
+        "mean_field_unsettled"
+    ]
     assert unsettled == sum(map(len, parts.rows.values()))
     assert [*found] == [*columns(method, THREE, parts)]
     assert columns(Method("none"), TWO, parts) == ()
@@ -135,10 +174,15 @@ def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
     """Where no deep unit is connected, the bounds of the deep machine are the likelihood of the RBM."""
     W, b, c = random_machine(5, 4, seed=3)
     shallow, nothing = rbm(W, b, c), np.zeros(3, np.float32)
-    deep = Flat(np.vstack([W, np.zeros((3, 4), np.float32)]), np.append(b, nothing), c, nothing, (5, 4, 3))
+    deep = Flat(
+        np.vstack([W, np.zeros((3, 4), np.float32)]), np.append(b, nothing), c, nothing, (5, 4, 3)
+    )
     parts, method = parts_of(train=visible_rows(TWO)), Method(name, temperatures=5000, checked=True)
     (found, of_rbm), (other, of_deep) = (evaluate(its, parts, method) for its in (shallow, deep))
-    likelihood, bound = of_rbm["train"]["log_likelihood"]["mean"], of_deep["train"]["lower_bound"]["mean"]
+    likelihood, bound = (
+        of_rbm["train"]["log_likelihood"]["mean"],
+        of_deep["train"]["lower_bound"]["mean"],
+    )
     free = 3 * np.log(2)  # log Z of the units that are not connected
     assert likelihood + found["log_z"] + free == pytest.approx(bound + other["log_z"], abs=1e-6)
     x = states(5).astype(np.float32)
@@ -150,11 +194,22 @@ def test_rows_that_did_not_converge_are_counted():
     flat, x = flattened(layered(TWO, 3, scale=2.0)), visible_rows(TWO).astype(np.float32)
     two, three = (posterior_of(flat, x, 0, rounds) for rounds in (2, 3))
     change = np.abs(np.hstack([three.deep - two.deep, three.odd - two.odd])).max(axis=1)
-    assert posterior_of(flat, x, np.median(change), 2).unsettled == (change > np.median(change)).sum() == 16
+    assert (
+        posterior_of(flat, x, np.median(change), 2).unsettled
+        == (change > np.median(change)).sum()
+        == 16
+    )
     assert posterior_of(flat, x, 0, 2).unsettled == 32
-    arrays = [[0], [20]], [0, -5], [-19.8], [0.99]  # deep 0.9900, 0.9933, 0.9952; odd 0.500, 0.517, 0.526
+    arrays = (
+        [[0], [20]],
+        [0, -5],
+        [-19.8],
+        [0.99],
+    )  # deep 0.9900, 0.9933, 0.9952; odd 0.500, 0.517, 0.526
     flat = Flat(*(np.array(array, np.float32) for array in arrays), (1, 1, 1))
-    found = [posterior_of(flat, np.zeros((1, 1), np.float32), at, 1).unsettled for at in (0.005, 0.012)]
+    found = [
+        posterior_of(flat, np.zeros((1, 1), np.float32), at, 1).unsettled for at in (0.005, 0.012)
+    ]
     assert found == [1, 0]  # odd units alone still change
 
 
@@ -172,7 +227,9 @@ def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_n
     with pytest.raises(Stopped):
         evaluate(flat, parts, Method(name), should_stop=lambda: True)
     flat.W[0, 0] = np.nan
-    assert np.isnan(next(iter(measured(flat, parts, Method(name, temperatures=10, checked=False)).values())))
+    assert np.isnan(
+        next(iter(measured(flat, parts, Method(name, temperatures=10, checked=False)).values()))
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +255,9 @@ def test_sums_that_are_too_large_are_refused(sizes, rows, told):
     assert ("rows" in str(error)) == ("rows" in told)
 
 
-@pytest.mark.parametrize(("train", "test", "evaluated"), [(9, 2**16, None), (2**16, 9, None), (2**16, 9, 99)])
+@pytest.mark.parametrize(
+    ("train", "test", "evaluated"), [(9, 2**16, None), (2**16, 9, None), (2**16, 9, 99)]
+)
 def test_the_sums_of_a_trial_are_those_of_its_largest_part(train, test, evaluated):
     model = {"model": {"kind": "dbm", "hidden": [16, 16]}, "offsets": "ddd^b"}
     how = rbm_settings(**model, updates=9, batch=9, evaluate={"rows": evaluated})
@@ -216,7 +275,9 @@ def test_the_sums_of_a_trial_are_those_of_its_largest_part(train, test, evaluate
 def save(layers, seed=1, kind=None, **changes):
     """A random machine with offsets in m.npz, and a choice of rows, some of them twice, in rows.npy."""
     machine = layered(layers, seed)
-    np.savez("m.npz", **machine_file(machine, kind or ("rbm" if layers == RBM else "dbm"), **changes))
+    np.savez(
+        "m.npz", **machine_file(machine, kind or ("rbm" if layers == RBM else "dbm"), **changes)
+    )
     chosen = np.random.default_rng(seed).integers(0, 2 ** layers[0], 23)
     np.save("rows.npy", visible_rows(layers)[chosen])
     return machine, chosen
@@ -240,7 +301,9 @@ def test_people_are_shown_likelihood_bounds_and_estimate(options):
     for words, value in shown.items():
         name = "lower_bound_at_most" if words == "at most" else re.sub("[ -]", "_", words.lower())
         its = answer[name]
-        assert float(value) == pytest.approx(its["mean"] if isinstance(its, dict) else its, abs=1e-6)
+        assert float(value) == pytest.approx(
+            its["mean"] if isinstance(its, dict) else its, abs=1e-6
+        )
     for words, key in (("plain energy", "log_z"), ("centered energy", "log_z_centered")):
         found = re.search(rf"{number}( ± \S+)? \({words}", text)[1]
         assert float(found) == pytest.approx(answer[key], abs=1e-6)
@@ -257,7 +320,13 @@ def test_what_a_deep_machine_cannot_be_asked_is_refused():
     save(TWO)
     assert "--data" in cbm("evaluate", "m.npz", code=2).stderr
     W, b, c = random_machine(31, 26, seed=1)
-    arrays = {"weights_0": W[:5], "weights_1": W[5:].T, "biases_0": b[:5], "biases_1": c, "biases_2": b[5:]}
+    arrays = {
+        "weights_0": W[:5],
+        "weights_1": W[5:].T,
+        "biases_0": b[:5],
+        "biases_1": c,
+        "biases_2": b[5:],
+    }
     np.savez("m.npz", kind=np.array("dbm"), **arrays)
     said = evaluate_file("--exact", code=2)  # 23 rows of 2^26 states each are more than 2^30
     assert holds(said, "23 rows|--ais")
@@ -267,10 +336,20 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
     rng = np.random.default_rng(3)
     rows = (rng.random((60, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
     np.savez("coins.npz", train=rows[:40], valid=rows[40:])
-    fields = {"data": "{path: coins.npz}", "batch": "10", "learning_rate": "0.2", "trials": "2", "seed": "5"}
+    fields = {
+        "data": "{path: coins.npz}",
+        "batch": "10",
+        "learning_rate": "0.2",
+        "trials": "2",
+        "seed": "5",
+    }
     model, evaluate = "{kind: dbm, hidden: [4, 3]}", "{method: exact, every: 20 epochs}"
-    text = grid_text("dbm", model=model, epochs="20", evaluate=evaluate, **fields).replace("toy", "deep")
-    encoder = grid_text("auto-encoder", epochs="2", **fields).partition("\n")[2].replace("toy", "encoder")
+    text = grid_text("dbm", model=model, epochs="20", evaluate=evaluate, **fields).replace(
+        "toy", "deep"
+    )
+    encoder = (
+        grid_text("auto-encoder", epochs="2", **fields).partition("\n")[2].replace("toy", "encoder")
+    )
     run_grid(text + encoder)
     before = {name: pd.read_csv(f"results/{name}/summary.csv") for name in ("deep", "encoder")}
     exact = cbm("evaluate", "results/", "-j", 0)
@@ -283,11 +362,15 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
     pd.testing.assert_frame_equal(deep[before["deep"].columns], before["deep"])
     for part in ("train", "valid"):
         its = {name: deep[f"{part}_{name}"] for name in ("lower_bound_ais", "log_likelihood_exact")}
-        np.testing.assert_allclose(its["log_likelihood_exact"], deep[f"{part}_log_likelihood_final"])
+        np.testing.assert_allclose(
+            its["log_likelihood_exact"], deep[f"{part}_log_likelihood_final"]
+        )
         difference = deep[f"{part}_lower_bound_ais"] - deep[f"{part}_lower_bound_exact"]
         np.testing.assert_allclose(difference, deep["exact_log_z"] - deep["ais_log_z"], atol=1e-9)
         assert (deep[f"{part}_lower_bound_exact"] <= its["log_likelihood_exact"]).all()
-    assert ((deep["ais_log_z"] - deep["exact_log_z"]).abs() < 5 * deep["ais_log_z_standard_error"]).all()
+    assert (
+        (deep["ais_log_z"] - deep["exact_log_z"]).abs() < 5 * deep["ais_log_z_standard_error"]
+    ).all()
     refused = cbm(
         "evaluate", "results", "deep", "--pseudo", "-j", 0, code=3
     ).stderr  # once for all trials of a run

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.machines.files import read_machine
@@ -13,6 +12,7 @@ from cbm_cli.machines.likelihood import Method, Parts, evaluate
 from cbm_cli.results import Store, run_ids
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.loop import run_trial
+
 from tests.builders import finish_in_pieces, rbm_settings, refusal
 
 
@@ -32,14 +32,19 @@ DEEP = {"model": {"kind": "dbm", "hidden": [3, 2]}, "offsets": "ddd^b_s"}
 def settings(metric, how=None, **changes):
     how = {"early_stopping": {"metric": metric} | how} if how else {}
     evaluation = {"method": METHODS[metric], "every": "10 updates"}
-    return rbm_settings(updates=400, learning_rate=0.3, batch=5, evaluate=evaluation, **how, **changes)
+    return rbm_settings(
+        updates=400, learning_rate=0.3, batch=5, evaluate=evaluation, **how, **changes
+    )
 
 
 def valid_of(machine, metric="likelihood"):
     """The metric of the validation rows of a machine that a trial has kept."""
     stream = io.BytesIO()
     np.savez(stream, **machine)
-    parts, method = Parts({"valid": data().valid}, 1.0, np.zeros(9, np.float32)), Method(METHODS[metric])
+    parts, method = (
+        Parts({"valid": data().valid}, 1.0, np.zeros(9, np.float32)),
+        Method(METHODS[metric]),
+    )
     found = evaluate(read_machine(Path("m.npz"), stream.getvalue()), parts, method)[1]["valid"]
     return found[COLUMNS[metric].removeprefix("valid_")]["mean"]
 

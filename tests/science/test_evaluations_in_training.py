@@ -4,13 +4,13 @@ from itertools import count
 
 import numpy as np
 import pytest
-
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.evaluation import make_exact
 from cbm_cli.results import Progress
 from cbm_cli.trial import learner
 from cbm_cli.trial.loop import run_trial
+
 from tests.builders import rbm_settings
 
 RNG = np.random.default_rng(5)
@@ -19,7 +19,10 @@ PARTS = Dataset("rows", ROWS[0], valid=ROWS[2], test=ROWS[1])
 GREY = Dataset("grey", RNG.integers(0, 256, (20, 6)).astype(np.uint8), levels=255)
 TRIALS = {
     "PCD-1": ({}, Dataset("rows", ROWS[0])),
-    "PT_4, another sampler for offsets": ({"sampler": "PT_4", "offsets_from": "independent"}, PARTS),
+    "PT_4, another sampler for offsets": (
+        {"sampler": "PT_4", "offsets_from": "independent"},
+        PARTS,
+    ),
     "more hidden units than visible ones": ({"model": {"kind": "rbm", "hidden": 9}}, PARTS),
     "grey rows, momentum": ({"momentum": 0.5}, GREY),
     "a last evaluation alone": ({"evaluate": {"every": 99}}, PARTS),
@@ -34,20 +37,29 @@ TRIALS = {
 def outcome(name, pause=lambda: False):
     changes, data = TRIALS[name]
     trial = Trial(
-        "test", rbm_settings(**{"updates": 100, "batch": 10, "evaluate": {"every": 7}} | changes), 0, 1
+        "test",
+        rbm_settings(**{"updates": 100, "batch": 10, "evaluate": {"every": 7}} | changes),
+        0,
+        1,
     )
     made = run_trial(trial, data, should_pause=pause)
     while isinstance(made, Progress):
         made = run_trial(trial, data, made, should_pause=pause)
     machines = [made.machine, made.best_machine or {}]
-    arrays = [made.curve, made.records, *(array for machine in machines for array in machine.values())]
+    arrays = [
+        made.curve,
+        made.records,
+        *(array for machine in machines for array in machine.values()),
+    ]
     return made.columns, made.diverged, [array.tobytes() for array in arrays if array is not None]
 
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_a_trial_ends_in_the_same_bytes_as_if_python_made_its_evaluations(name, monkeypatch):
     made, asked = [], learner.Learner.advance_through
-    monkeypatch.setattr(learner.Learner, "advance_through", lambda *given: (made.append(1), asked(*given))[1])
+    monkeypatch.setattr(
+        learner.Learner, "advance_through", lambda *given: (made.append(1), asked(*given))[1]
+    )
     found, turns = outcome(name), count()
     assert made
     assert outcome(name, lambda: next(turns) % 3 == 2) == found  # stopped after every other call

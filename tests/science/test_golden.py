@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
 from cbm_cli.grid.words import value_of
 from cbm_cli.results import Results
 from cbm_cli.trial import learner
+
 from tests.builders import cbm
 from tests.golden import outputs
 from tests.golden.cases import (
@@ -43,7 +43,9 @@ def test_another_start_is_noticed(monkeypatch, name, change):
 
     def first_machine(*arguments):
         machine = first(*arguments)
-        return machine._replace(**{change: tuple(1.001 * array for array in getattr(machine, change))})
+        return machine._replace(
+            **{change: tuple(1.001 * array for array in getattr(machine, change))}
+        )
 
     monkeypatch.setattr(learner, "first_machine", first_machine)
     expected = golden_values(name, SHORT)
@@ -87,7 +89,8 @@ def test_results_are_shown_as_they_were(results, name):
 
 
 @pytest.mark.parametrize(
-    ("experiment", "axis"), [("bars", "log-likelihood"), ("deep", "log-likelihood"), ("encoder", "cost")]
+    ("experiment", "axis"),
+    [("bars", "log-likelihood"), ("deep", "log-likelihood"), ("encoder", "cost")],
 )
 def test_results_are_drawn(results, tmp_path, experiment, axis):
     picture = tmp_path / "curves.svg"

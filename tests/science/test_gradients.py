@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.toys import bars_and_stripes
@@ -17,13 +16,21 @@ from cbm_cli.machines.gradients import (
 )
 from cbm_cli.machines.limits import check_fisher
 from cbm_cli.trial.learner import Learner
-from tests.builders import holds, rbm_settings, refusal
 
-# isort: off
+from tests.builders import holds, rbm_settings, refusal
 from tests.oracles import (
-    advance, copied, flat, log_likelihoods, moments, phases, random_machine, random_state, sigmoid,
-    states, wide,
-)  # fmt: skip
+    advance,
+    copied,
+    flat,
+    log_likelihoods,
+    moments,
+    phases,
+    random_machine,
+    random_state,
+    sigmoid,
+    states,
+    wide,
+)
 from tests.oracles import reference_sweeps as swept
 
 SHAPES = [(3, 2), (2, 4), (4, 4), (1, 1)]
@@ -128,7 +135,12 @@ def natural(fisher, rows=ROWS, hidden=M, exact=False, others=None, **changes):
     if fisher:
         gradient = {"kind": "natural", "fisher": fisher, "damping": DAMPING[fisher]}
     its = {"sampler": "exact"} if exact else {}
-    its |= {"model": {"kind": "rbm", "hidden": hidden}, "learning_rate": 1.0, "updates": 1, "batch": "full"}
+    its |= {
+        "model": {"kind": "rbm", "hidden": hidden},
+        "learning_rate": 1.0,
+        "updates": 1,
+        "batch": "full",
+    }
     its |= {"gradient": gradient | changes} | (others or {})
     return Learner(rbm_settings(**its), Dataset("rows", rows), 2024)
 
@@ -161,7 +173,8 @@ def samples_of(state, way):
 
 
 @pytest.mark.parametrize(
-    ("fisher", "exact"), [*((fisher, True) for fisher in FISHERS), ("joint", False), ("marginal", False)]
+    ("fisher", "exact"),
+    [*((fisher, True) for fisher in FISHERS), ("joint", False), ("marginal", False)],
 )
 def test_the_step_with_an_exact_fisher_matrix_is_that_of_the_reference(fisher, exact):
     way = natural(fisher, exact=exact)
@@ -199,7 +212,10 @@ def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled)
     way = natural(fisher, exact=not sampled, others=half, scale_to=length, **damped)
     state = random_start(way, seed=11)
     machine = wide(state[:3])
-    data, model = data_phase(machine), samples_of(state, way) if sampled else ref.model_phase(*machine)
+    data, model = (
+        data_phase(machine),
+        samples_of(state, way) if sampled else ref.model_phase(*machine),
+    )
     offsets = moments(data)[1:] if length == "centered" else (np.zeros(N), np.zeros(M))  # dd^b
     other = ref.centered_gradient(data, model, *offsets)
     unscaled = shaped(step_of(state, natural(fisher, exact=not sampled, **damped)))
@@ -216,7 +232,9 @@ def test_steps_along_other_directions_have_momentum(fisher):
         machine = wide(state[:3])
         direction = gradient = ref.gradient(data_phase(machine), ref.model_phase(*machine))
         if fisher:
-            direction = ref.rescale(ref.natural_gradient(gradient, FISHERS[fisher](*machine)), gradient)
+            direction = ref.rescale(
+                ref.natural_gradient(gradient, FISHERS[fisher](*machine)), gradient
+            )
         velocity = 0.8 * velocity + 0.1 * flat(*direction)
         advance(way, state, update, update + 1)
         np.testing.assert_allclose(flat(*state[:3]) - flat(*machine), velocity, atol=2e-5)
@@ -251,7 +269,9 @@ def test_units_that_are_always_off_do_not_move_and_do_not_disturb_the_others(fis
     others = natural(fisher, np.ascontiguousarray(way.data.train[:, 1:]), M - 1, exact=True)
     arrays = dict(zip("Wbc", (state.W[1:, 1:], state.b[1:], state.c[1:]), strict=True))
     arrays |= {"mu": state.mu[1:], "lam": state.lam[1:], "h": state.h[:, 1:]}
-    smaller = state._replace(**{name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    smaller = state._replace(
+        **{name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    )
     expected = step_of(smaller, others)
     assert_close(flat(step[0][1:, 1:], step[1][1:], step[2][1:]), expected)
     assert np.abs(flat(*step)).sum() == pytest.approx(np.abs(expected).sum(), rel=1e-4)

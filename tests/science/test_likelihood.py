@@ -2,11 +2,10 @@
 
 import itertools
 
+import cbm_cli as api
 import numpy as np
 import pandas as pd
 import pytest
-
-import cbm_cli as api
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -24,12 +23,20 @@ from cbm_cli.machines.estimates import (
 from cbm_cli.machines.files import Flat, Layered, flatten
 from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, parts_of
 from cbm_cli.machines.samples import exact_samples
-from tests.builders import GRID, cbm, layered, run_grid, visible_rows
 
-# isort: off
+from tests.builders import GRID, cbm, layered, run_grid, visible_rows
 from tests.oracles import (
-    deviations, joint, log_likelihoods, log_z, mean_log_p, random_machine, rbm, states, uniform, wide,
-)  # fmt: skip
+    deviations,
+    joint,
+    log_likelihoods,
+    log_z,
+    mean_log_p,
+    random_machine,
+    rbm,
+    states,
+    uniform,
+    wide,
+)
 from tests.oracles import walk as kernel_walk
 from tests.processes import nightly
 
@@ -56,7 +63,9 @@ def own_machine(kind, sizes, size, all_of_them):
 
 def exact(machine, rows):
     how = Method("exact")
-    return evaluate(machine, Parts({"train": rows}, 1.0, np.zeros(rows.shape[1], np.float32)), how, "m.npz")
+    return evaluate(
+        machine, Parts({"train": rows}, 1.0, np.zeros(rows.shape[1], np.float32)), how, "m.npz"
+    )
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
@@ -90,7 +99,10 @@ def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
 @pytest.mark.parametrize("size", [2e38, 1e39, 1e300])
 def test_what_float32_cannot_hold_is_refused_where_it_is_used(size):
     machine, rows = own_machine("rbm", (6, 4), size, False), visible_rows((6, 4))
-    how, parts = Method("ais", temperatures=20, runs=5), Parts({"train": rows}, 1.0, np.zeros(6, np.float32))
+    how, parts = (
+        Method("ais", temperatures=20, runs=5),
+        Parts({"train": rows}, 1.0, np.zeros(6, np.float32)),
+    )
     with pytest.raises(CbmError, match=r"^m\.npz: .*e\+"):
         evaluate(machine, parts, how, "m.npz")
 
@@ -124,13 +136,17 @@ def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction):
     to_h = x @ theta[0]
     for k, pair in enumerate(itertools.pairwise(betas.astype(float))):
         u_h, u_x = np.split(uniform(7, k, "sampler", to_h.size + x.size), [to_h.size])
-        x, to_h, gain = ref.ais_step(to_h, theta, base, pair, u_h.reshape(to_h.shape), u_x.reshape(x.shape))
+        x, to_h, gain = ref.ais_step(
+            to_h, theta, base, pair, u_h.reshape(to_h.shape), u_x.reshape(x.shape)
+        )
         log_weight += gain
     assert (moved == x).all()
     np.testing.assert_allclose(found, log_weight, atol=1e-5)
     _, pieces = kernel_walk(machine, base, start, betas, 7, cuts=(1, 20, 21))
     assert (
-        pieces.tobytes() == found.tobytes() == walk(machine, base, start, betas, seed=7).log_weight.tobytes()
+        pieces.tobytes()
+        == found.tobytes()
+        == walk(machine, base, start, betas, seed=7).log_weight.tobytes()
     )
     with pytest.raises(Stopped):
         walk(machine, base, start, betas, seed=7, should_stop=lambda: True)
@@ -144,7 +160,9 @@ def test_the_stated_error_is_kept_at_the_stated_rate(way):
         if way == "upwards":
             found, _ = ais(machine, base, seed, temperatures=100, runs=100)
         else:
-            found = reverse_ais(machine, base, exact_samples(machine, 100, seed), seed, temperatures=100)
+            found = reverse_ais(
+                machine, base, exact_samples(machine, 100, seed), seed, temperatures=100
+            )
         inside += abs(found.log_z - exact) < 2 * found.standard_error
         low, high = found.interval
         assert low < found.log_z < high
@@ -156,7 +174,9 @@ def test_the_stated_error_is_kept_at_the_stated_rate(way):
 def test_exact_samples_have_the_machines_distribution(shape):
     machine = random_machine(*shape, seed=5)
     p = joint(*machine)[0].sum(axis=1)
-    assert deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5  # standard errors; 32 states
+    assert (
+        deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5
+    )  # standard errors; 32 states
 
 
 def test_effective_runs_and_doubts():
@@ -207,7 +227,9 @@ def estimated(machine, rows, unit=1.0, method="ais", sizes=None, **how):
     return common, by_part["train"]
 
 
-@pytest.mark.parametrize(("sizes", "scale"), [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((4, 3, 3, 2), 2)])
+@pytest.mark.parametrize(
+    ("sizes", "scale"), [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((4, 3, 3, 2), 2)]
+)
 @pytest.mark.parametrize("unit", [1.0, 1 / 255])
 def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
     all_rows = (states(sizes[0]) * round(1 / unit)).astype(np.uint8)
@@ -217,7 +239,9 @@ def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
             common, answer = estimated(theta, rows, unit, sizes=sizes, runs=5)
             below = log_z(theta) - common["log_z_at_least"]
             assert below > 0
-            if len(sizes) == 2 and unit == 1 and len(rows) == len(all_rows):  # rounding alone is lacking
+            if (
+                len(sizes) == 2 and unit == 1 and len(rows) == len(all_rows)
+            ):  # rounding alone is lacking
                 assert below < 1e-5 * (1 + abs(log_z(theta)))
                 exact = log_likelihoods(*theta, rows).mean()
                 assert answer["log_likelihood_at_most"]["mean"] == pytest.approx(exact, abs=1e-4)
@@ -247,7 +271,9 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
         below = ref.log_partition(*wider) - common["log_z_at_least"]
         assert below > 0
         if len(sizes) == 2:
-            assert below < 2 * certificate.rounding(machine) + 1e-11 * (1 + abs(common["log_z_at_least"]))
+            assert below < 2 * certificate.rounding(machine) + 1e-11 * (
+                1 + abs(common["log_z_at_least"])
+            )
             exact = np.mean(-ref.free_energy(rows, *wider) - ref.log_partition(*wider))
             assert (
                 0
@@ -289,7 +315,9 @@ def test_an_upper_bound_of_binary_rows_is_no_likelihood_above_0():
 def test_chains_find_states_that_rows_and_runs_have_not():
     machine = random_machine(12, 6, seed=3)
     one = np.zeros((1, 12), np.uint8)
-    few, many = (estimated(machine, one, runs=2, temperatures=n)[0]["log_z_at_least"] for n in (400, 20_000))
+    few, many = (
+        estimated(machine, one, runs=2, temperatures=n)[0]["log_z_at_least"] for n in (400, 20_000)
+    )
     assert few + 0.5 < many < log_z(machine)
 
 
@@ -320,12 +348,16 @@ def test_an_estimate_that_misses_a_known_state_is_doubtful():
     assert missed > 20  # the others rest on a single run
 
 
-@pytest.mark.parametrize(("n", "count"), [(9, 512), *nightly((20, 500))])  # all states are known, or few
+@pytest.mark.parametrize(
+    ("n", "count"), [(9, 512), *nightly((20, 500))]
+)  # all states are known, or few
 def test_healthy_estimates_are_not_doubtful(n, count):
     doubtful = 0
     for seed in range(50):
         rows = np.random.default_rng(seed).permutation(states(n))[:count].astype(np.uint8)
-        common, _ = estimated(random_machine(n, 6, seed=seed, scale=0.5), rows, seed=seed, temperatures=1000)
+        common, _ = estimated(
+            random_machine(n, 6, seed=seed, scale=0.5), rows, seed=seed, temperatures=1000
+        )
         doubtful += common["doubtful"]
     assert doubtful <= 1
 
@@ -333,14 +365,20 @@ def test_healthy_estimates_are_not_doubtful(n, count):
 def test_a_log_likelihood_above_what_is_possible_is_warned_about():
     W, b, c = saved(scale=8.0)
     x, least = states(9), f"{log_z((W, b, c)):.2f}"
-    modes = x[np.argsort(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))[-2:]]  # far above a state by chance
+    modes = x[
+        np.argsort(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))[-2:]
+    ]  # far above a state by chance
     for rows, most in ((modes[[1, 1]], 0.0), (modes, -np.log(2))):
         np.savetxt("modes.csv", rows, "%d", ",")
         by_chance = {"base": "uniform", "temperatures": 3, "runs": 2}
         with pytest.warns(UserWarning, match="known") as told:
             answer = api.load("m.npz").evaluate(rows, "ais", **by_chance)
         assert least in str(told[0].message)
-        assert answer["log_likelihood_at_most"]["mean"] <= most + 0.01 < answer["log_likelihood"]["mean"]
+        assert (
+            answer["log_likelihood_at_most"]["mean"]
+            <= most + 0.01
+            < answer["log_likelihood"]["mean"]
+        )
         assert cbm("evaluate", "m.npz", "--data", "modes.csv", "--exact").stderr == ""
 
 
@@ -366,5 +404,7 @@ def test_finished_trials_gain_columns_and_lose_none(monkeypatch):
 def test_offsets_that_make_biases_infinite_are_refused_in_one_line():
     arrays = {"weights_0": np.full((2, 2), 1e308), "offsets_0": np.ones(2), "offsets_1": np.ones(2)}
     np.savez("m.npz", **arrays, biases_0=np.full(2, -1e308), biases_1=np.zeros(2))
-    (line,) = cbm("evaluate", "m.npz", "--data", "bars-and-stripes:size=2", code=2).stderr.splitlines()
+    (line,) = cbm(
+        "evaluate", "m.npz", "--data", "bars-and-stripes:size=2", code=2
+    ).stderr.splitlines()
     assert "m.npz: " in line

@@ -3,21 +3,26 @@
 from itertools import chain, pairwise
 from pathlib import Path
 
+import cbm_cli as api
 import numpy as np
 import pytest
-from scipy.io import savemat
-
-import cbm_cli as api
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
 from cbm_cli.trial.learner import Learner
+from scipy.io import savemat
 
-# isort: off
 from tests.builders import (
-    all_states, cbm, file_of, holds, layered, layered_energy, machine_file, rbm_settings,
+    all_states,
+    cbm,
+    file_of,
+    holds,
+    layered,
+    layered_energy,
+    machine_file,
+    rbm_settings,
     refusal,
-)  # fmt: skip
+)
 
 ONE, TWO, THREE, FOUR = (4, 3), (3, 4, 2), (3, 2, 3, 2), (2, 3, 2, 2, 1)
 NAN, NONE = np.array([0.0, np.nan, 0.0]), np.zeros((4, 0))
@@ -28,7 +33,9 @@ def saved(path, arrays):
     return path
 
 
-@pytest.mark.parametrize(("sizes", "kind"), [(ONE, "rbm"), (TWO, "dbm"), (THREE, "dbm"), (FOUR, "dbm")])
+@pytest.mark.parametrize(
+    ("sizes", "kind"), [(ONE, "rbm"), (TWO, "dbm"), (THREE, "dbm"), (FOUR, "dbm")]
+)
 def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(sizes, kind, tmp_path):
     machine, by_layer = layered(sizes, seed=1), all_states(sizes)
     read = read_machine(saved(tmp_path / "m.npz", machine_file(machine, kind)))
@@ -55,8 +62,12 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
     assert arrays["biases_0"].dtype == np.float64
     its = rbm_settings(
         model={"kind": kind, "hidden": list(sizes[1:])},
-        offsets="d" * len(sizes), sampler=None if coder else "PCD-1", updates=None, epochs=1, batch="full",
-    )  # fmt: skip
+        offsets="d" * len(sizes),
+        sampler=None if coder else "PCD-1",
+        updates=None,
+        epochs=1,
+        batch="full",
+    )
     rows = np.eye(4, sizes[0], dtype=np.uint8)
     learner = Learner(its, Dataset("rows", rows, rows), 1)
     for written in (arrays, learner.machine(learner.start_from(machine))):
@@ -73,7 +84,9 @@ def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path
     b, c = found.biases
     assert found.kind == "rbm"
     np.testing.assert_array_equal(b, file["biases_0"])
-    np.testing.assert_allclose(c, file["biases_1"] - file["offsets_0"] @ file["weights_0"], atol=1e-12)
+    np.testing.assert_allclose(
+        c, file["biases_1"] - file["offsets_0"] @ file["weights_0"], atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +131,9 @@ def test_a_machine_file_may_have_any_name_in_every_command(here):
         assert api.load(name).sizes == ONE
 
 
-@pytest.mark.parametrize("write", [np.save, lambda path, a: savemat(path, {"a": a}), lambda path, a: None])
+@pytest.mark.parametrize(
+    "write", [np.save, lambda path, a: savemat(path, {"a": a}), lambda path, a: None]
+)
 @pytest.mark.parametrize("name", ["m.npy", "m.mat", "m.pkl", "m.npz"])
 def test_another_file_is_told_from_a_machine_in_every_command(write, name, here):
     Path(name).write_bytes(b"\x80\x04]\x94.")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import run as execution_run
@@ -18,6 +17,7 @@ from cbm_cli.results import Progress, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
+
 from tests.builders import cbm, contents_of, finish_in_pieces, forget, lines_of
 from tests.oracles import Trainer, plan
 
@@ -67,8 +67,15 @@ def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
     found, last = now.pretrained, len(hidden) - 1
     values = [np.random.default_rng(1).random(size) for size in (5, *hidden)]
     up = [(1 + (k == 0)) * values[k] @ found[f"W_{k}"] + found[f"c_{k}"] for k in range(last + 1)]
-    down = [(1 + (k == last)) * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"] for k in range(last + 1)]
-    expected = [down[0], *((above + below) / 2 for above, below in zip(up, down[1:], strict=False)), up[last]]
+    down = [
+        (1 + (k == last)) * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"]
+        for k in range(last + 1)
+    ]
+    expected = [
+        down[0],
+        *((above + below) / 2 for above, below in zip(up, down[1:], strict=False)),
+        up[last],
+    ]
     for layer, bias in enumerate(biases):
         heard = bias + (values[layer - 1] @ weights[layer - 1] if layer else 0)
         heard = heard + (weights[layer] @ values[layer + 1] if layer <= last else 0)
@@ -94,7 +101,9 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
 
     Its data are the mean activities of the layer below, where its biases and offsets start.
     """
-    its = settings(hidden, offsets="d" * (1 + len(hidden)) + "^b", pretraining={"epochs": 5}, batch="full")
+    its = settings(
+        hidden, offsets="d" * (1 + len(hidden)) + "^b", pretraining={"epochs": 5}, batch="full"
+    )
     pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
     now.state, x = pretraining.first_state(now), ROWS.astype(float)
     for k, (n, m) in enumerate(itertools.pairwise((5, *hidden))):
@@ -158,7 +167,9 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, change
     assert len({stage for stage, _ in stops}) > 2  # stopped in every layer, and after them
     assert result.curve.tobytes() == whole.curve.tobytes()
     for one, other in ((result.machine, whole.machine), (result.pretrained, whole.pretrained)):
-        assert {name: a.tobytes() for name, a in one.items()} == {n: a.tobytes() for n, a in other.items()}
+        assert {name: a.tobytes() for name, a in one.items()} == {
+            n: a.tobytes() for n, a in other.items()
+        }
     assert sorted(whole.pretrained)[:2] == ["W_0", "W_1"]
 
 
@@ -191,14 +202,18 @@ def layers_in(experiment):
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypatch, jobs):
     calls, advance = [], LayerTraining.advance
-    monkeypatch.setattr(LayerTraining, "advance", lambda *args: calls.append(args[0].seed) or advance(*args))
+    monkeypatch.setattr(
+        LayerTraining, "advance", lambda *args: calls.append(args[0].seed) or advance(*args)
+    )
     run(GRID, "alone")
     alone, steps = contents_of("alone"), len(calls)
     calls.clear()
     four = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.05, 0.03, 0.02]")
     run(four, "together", jobs=jobs)
     assert len({*calls}) == 2 * (jobs == 0)
-    assert len(calls) < 2 * steps  # not four times as many for all four cells; pieces end by the clock
+    assert (
+        len(calls) < 2 * steps
+    )  # not four times as many for all four cells; pieces end by the clock
     (stored,) = layers_in("together/deep")  # one folder for all four cells
     assert sorted(path.name for path in stored.iterdir()) == ["trial-000.npz", "trial-001.npz"]
     assert len(alone) == 4
@@ -238,11 +253,15 @@ def test_a_run_that_was_stopped_between_two_layers_or_in_one_goes_on_there(
     assert contents_of("out") == contents_of("whole")
 
 
-def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretraining(here, monkeypatch):
+def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretraining(
+    here, monkeypatch
+):
     run(GRID, "out")
     whole = contents_of("out")
     with monkeypatch.context() as again:
-        again.setattr(LayerTraining, "advance", lambda *args: pytest.fail("layers are trained again"))
+        again.setattr(
+            LayerTraining, "advance", lambda *args: pytest.fail("layers are trained again")
+        )
         run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
     assert {*Store(Path("out/deep")).summary()["learning_rate"]} == {0.03}
     (path,) = (folder / "trial-000.npz" for folder in layers_in("out/deep"))

@@ -12,7 +12,6 @@ import sys
 
 import numpy as np
 import pytest
-
 from cbm_cli.kernels import products
 from cbm_cli.kernels.products import (
     binary_product,
@@ -59,9 +58,13 @@ def with_longer_rows(array):
 def test_dense_products_are_those_of_float64(multiply, turned, views):
     for rows, units, columns in itertools.product((1, 4, 17, 100), (1, 9, 33), (1, 4, 65)):
         pair = whole((rows, units)), whole((units, columns), seed=3)
-        arrays = [array.T.copy() if turn else array for array, turn in zip(pair, turned, strict=True)]
+        arrays = [
+            array.T.copy() if turn else array for array, turn in zip(pair, turned, strict=True)
+        ]
         arrays.append(np.full((rows, columns), np.nan, np.float32))
-        arrays = [with_longer_rows(array) if k in views else array for k, array in enumerate(arrays)]
+        arrays = [
+            with_longer_rows(array) if k in views else array for k, array in enumerate(arrays)
+        ]
         multiply(*arrays)
         np.testing.assert_array_equal(arrays[2], exactly(*pair))
         if 2 in views:
@@ -98,7 +101,9 @@ def spoiled(bits):
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("units", UNITS)
 def test_products_of_binary_rows_are_those_of_float64(units, turned):
-    densities = itertools.cycle(DENSITIES[units % 6 :] + DENSITIES[: units % 6])  # each beside each size
+    densities = itertools.cycle(
+        DENSITIES[units % 6 :] + DENSITIES[: units % 6]
+    )  # each beside each size
     for (rows, columns), density in zip(itertools.product(ROWS, COLUMNS), densities, strict=False):
         x, W = binary(rows, units, density), whole((units, columns))
         given, outs = W.T.copy() if turned else W, np.full((3, rows, columns), np.nan, np.float32)
@@ -109,7 +114,9 @@ def test_products_of_binary_rows_are_those_of_float64(units, turned):
             bits_product(bits, np.full_like(given, np.nan) if bits.shared else given, turned, out)
         binary_product(x, spoiled(make_bits(rows, units)), given, turned, outs[2])  # may be sgemm
         for out in outs:
-            np.testing.assert_array_equal(out, exactly(x, W), f"{rows} rows, {columns} columns, {density}")
+            np.testing.assert_array_equal(
+                out, exactly(x, W), f"{rows} rows, {columns} columns, {density}"
+            )
 
 
 @pytest.mark.parametrize("density", DENSITIES)
@@ -182,7 +189,10 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
     """To the last bit: the result names the way that was taken, on whatever processor."""
     rng, met = np.random.default_rng(4), set()
     for (rows, units, columns), density in itertools.product(SHAPES, DENSITIES):
-        x, W = binary(rows, units, density), rng.standard_normal((units, columns)).astype(np.float32)
+        x, W = (
+            binary(rows, units, density),
+            rng.standard_normal((units, columns)).astype(np.float32),
+        )
         given, outs = W.T.copy() if turned else W, np.full((2, rows, columns), np.nan, np.float32)
         for out, shared in zip(outs, (0, columns), strict=True):
             bits = make_bits(rows, units, shared)
@@ -192,15 +202,29 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
         assert outs[0].tobytes() == outs[1].tobytes()
         way, some = way_of(x, columns), [0, 1, 7, rows - 1]
         expected = np.stack([way(row, W) for row in x[some]])
-        np.testing.assert_array_equal(outs[0, some], expected, f"{rows}x{units}x{columns}, {way.__name__}")
+        np.testing.assert_array_equal(
+            outs[0, some], expected, f"{rows}x{units}x{columns}, {way.__name__}"
+        )
         met.add((way, "narrow" if columns == 16 else "wide" if columns in (17, 64) else "both"))
     assert len(met) == 9  # all ways, in panels of all kinds
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="for processors with AVX2 instead of AVX-512")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="for processors with AVX2 instead of AVX-512"
+)
 def test_the_order_of_additions_is_the_same_on_processors_with_shorter_vectors():
     environment = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
     chosen = "order_of_additions_is_decided or binary_columns"  # dense ones are those of BLAS
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+        "-k",
+        chosen,
+    ]
     result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
@@ -24,11 +23,19 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
 from cbm_cli.trial.recorders import Context, check_recorders, record
 
-# isort: off
 from tests.builders import (
-    GRID, cbm, contents_of, finish_in_pieces, holds, lines_of, problems_of, rbm_settings, refusal,
-    summary, trials_of,
-)  # fmt: skip
+    GRID,
+    cbm,
+    contents_of,
+    finish_in_pieces,
+    holds,
+    lines_of,
+    problems_of,
+    rbm_settings,
+    refusal,
+    summary,
+    trials_of,
+)
 from tests.oracles import advance, copied, flat, log_likelihoods, moments, phases, random_state
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "recorders.md"
@@ -93,7 +100,10 @@ def directions(W, b, c, mu, lam, x, valid, phase=ref.joint_phase, damping=0.0):
     both = phases(W, b, c, x)
     if not mu.any():  # a machine without offsets: the data means
         mu, lam = moments(both[0])[1:]
-    standard, along_offsets = flat(*ref.gradient(*both)), flat(*ref.centered_gradient(*both, mu, lam))
+    standard, along_offsets = (
+        flat(*ref.gradient(*both)),
+        flat(*ref.centered_gradient(*both, mu, lam)),
+    )
     F = ref.fisher(phase(W, b, c))
     u, found = np.linalg.inv(F + damping * np.eye(len(F))) @ standard, {}
     for name, v in (("standard", standard), ("centered", along_offsets)):
@@ -151,7 +161,9 @@ def test_recorders_measure_what_the_reference_does(
     for t, arrays in enumerate(zip(*(array.astype(float) for array in snapshots[1:]), strict=True)):
         wanted = expected(*arrays, context.data.train / levels, context.data.valid / levels)
         assert [*found] == [*wanted]
-        assert {column: values[t] for column, values in found.items()} == pytest.approx(wanted, abs=rounding)
+        assert {column: values[t] for column, values in found.items()} == pytest.approx(
+            wanted, abs=rounding
+        )
     for array, unchanged in zip(snapshots, before, strict=True):
         np.testing.assert_array_equal(array, unchanged)
 
@@ -169,7 +181,9 @@ def test_the_pseudo_likelihood_is_that_of_each_snapshot():
     found = record(["pseudo_likelihood"], trail, context)["pseudo_likelihood"]
     for t, (W, b, c) in enumerate(zip(*trail[1:4], strict=True)):
         ours = TrainedMachine(Layered("rbm", (W,), (b, c), (0 * b, 0 * c)))
-        assert found[t] == pytest.approx(ours.pseudo_likelihood(context.data.train).mean(), rel=1e-6)
+        assert found[t] == pytest.approx(
+            ours.pseudo_likelihood(context.data.train).mean(), rel=1e-6
+        )
 
 
 def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
@@ -197,7 +211,9 @@ def check(names, width=4, hidden=3, parts=("train",), **settings):
     """Check recorders against settings and a data set of this width, as before a training."""
     what = {"record": {"what": "+".join(names)}} if names else {}
     rows, model = np.zeros((2, width), np.uint8), {"model": {"kind": "rbm", "hidden": hidden}}
-    its = rbm_settings(**model | {"offsets": "aa^b", "evaluate": {"method": "none"}} | settings | what)
+    its = rbm_settings(
+        **model | {"offsets": "aa^b", "evaluate": {"method": "none"}} | settings | what
+    )
     check_recorders(its, Dataset("rows", **dict.fromkeys(parts, rows)))
 
 
@@ -262,7 +278,13 @@ MARKS = np.array([0, 3, 7, 8, 19])
 
 
 def settings(record, **changes):
-    base = {"offsets": "aa^b_s", "updates": 60, "batch": 4, "evaluate": {"every": 20}, "record": record}
+    base = {
+        "offsets": "aa^b_s",
+        "updates": 60,
+        "batch": 4,
+        "evaluate": {"every": 20},
+        "record": record,
+    }
     return rbm_settings(**{"data": {"name": "bars-and-stripes", "size": 2}} | base | changes)
 
 
@@ -312,7 +334,9 @@ def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
         assert outcome.summary()["log_likelihood_final"] == outcome.curve[-1, 2]
 
 
-def test_a_training_is_the_same_without_recorders_and_with_one_that_writes_into_its_snapshots(monkeypatch):
+def test_a_training_is_the_same_without_recorders_and_with_one_that_writes_into_its_snapshots(
+    monkeypatch,
+):
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4)  # each snapshot alone
 
     def careless(snapshots, context):
@@ -339,7 +363,10 @@ FAILING += "    return {{'mine': snapshots.update + 0.5}}\n"
 
 @pytest.mark.parametrize(
     ("body", "told"),
-    [("raise ValueError('late')", "line 3|ValueError: late"), ("return {'other': snapshots.update}", "mine")],
+    [
+        ("raise ValueError('late')", "line 3|ValueError: late"),
+        ("return {'other': snapshots.update}", "mine"),
+    ],
 )
 def test_what_a_recorder_gave_before_it_failed_stays(monkeypatch, body, told):
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * 3)  # groups of 3 snapshots
@@ -354,13 +381,19 @@ def test_what_a_recorder_gave_before_it_failed_stays(monkeypatch, body, told):
 
 @pytest.mark.parametrize("when", [{}, {"window": "7-11"}, {"every": 1}])
 @pytest.mark.parametrize("at_once", [3, 10**5])
-def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(tmp_path, monkeypatch, when, at_once):
+def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
+    tmp_path, monkeypatch, when, at_once
+):
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * at_once)
     its = settings({"what": "weight_norms+bias_norms+offset_error+a.py:together+b.py:f"} | when)
-    mine = {"a.py:together": together} | own("b.py:f", FAILING.format(40, "raise ValueError('late')"))
+    mine = {"a.py:together": together} | own(
+        "b.py:f", FAILING.format(40, "raise ValueError('late')")
+    )
     whole = run(its, recorders=mine)
     assert whole.records[:, whole.recorded.index("together")].max() <= at_once
-    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    monkeypatch.setattr(
+        trial_loop, "LONGEST_CALL", 0.0
+    )  # the shortest calls: the most places to stop at
 
     def stretch(since, should_pause):
         return run(its, since=since, recorders=mine, should_pause=should_pause)
@@ -416,7 +449,12 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(grid):
         exported = csv.DictReader(Path(f"here/bars/records/{run_id}.csv").read_text().splitlines())
         rows = [row for row in exported if row.pop("trial") == str(number)]
         assert [int(row["update"]) for row in rows] == UPDATES
-        assert list(rows[0])[1:] == ["weight_norm", "weight_row_norm", "weight_column_norm", "filter_cosine"]
+        assert list(rows[0])[1:] == [
+            "weight_norm",
+            "weight_row_norm",
+            "weight_column_norm",
+            "filter_cosine",
+        ]
         W = read_machine(*store.machine(run_id, number)).weights[0]
         unit = W / np.linalg.norm(W, axis=0)
         cosines = np.abs(unit.T @ unit)[np.triu_indices(3, 1)]

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-
 from cbm_cli import reference as ref
 
 N, M = 4, 3
@@ -35,7 +34,9 @@ def naive_table(theta=THETA, offsets=None):
     """p(x, h) of all pairs of states, and log Z; without offsets unless they are given."""
     n, m = theta[0].shape
     offsets = offsets or (np.zeros(n), np.zeros(m))
-    weights = {(x, h): math.exp(-naive_energy(x, h, theta, offsets)) for x in bits(n) for h in bits(m)}
+    weights = {
+        (x, h): math.exp(-naive_energy(x, h, theta, offsets)) for x in bits(n) for h in bits(m)
+    }
     Z = sum(weights.values())
     return {pair: weight / Z for pair, weight in weights.items()}, math.log(Z)
 
@@ -88,8 +89,12 @@ def test_energies_conditionals_and_likelihoods_are_sums_over_all_states(offsets)
         p_x = sum(table[x, h] for h in bits(M))
         expected = [sum(table[x, h] * h[j] for h in bits(M)) / p_x for j in range(M)]
         np.testing.assert_allclose(ref.hidden_mean(np.array([x]), W, c, mu)[0], expected)
-        assert ref.log_likelihood(np.array([x]), W, b, c, mu, lam)[0] == pytest.approx(math.log(p_x))
-        assert -ref.free_energy(np.array([x]), W, b, c, mu, lam)[0] - log_z == pytest.approx(math.log(p_x))
+        assert ref.log_likelihood(np.array([x]), W, b, c, mu, lam)[0] == pytest.approx(
+            math.log(p_x)
+        )
+        assert -ref.free_energy(np.array([x]), W, b, c, mu, lam)[0] - log_z == pytest.approx(
+            math.log(p_x)
+        )
     for h in bits(M):
         p_h = sum(table[x, h] for x in bits(N))
         expected = [sum(table[x, h] * x[i] for x in bits(N)) / p_h for i in range(N)]
@@ -112,7 +117,9 @@ def test_other_offsets_leave_the_distribution():
 def test_a_flipped_machine_has_the_energies_of_the_flipped_states(f, g):
     theta, offsets = ref.flip(THETA, OFFSETS, np.array(f), np.array(g))
     for x, h in itertools.product(bits(N), bits(M)):
-        mirrored = naive_energy(np.abs(np.subtract(x, f)), np.abs(np.subtract(h, g)), theta, offsets)
+        mirrored = naive_energy(
+            np.abs(np.subtract(x, f)), np.abs(np.subtract(h, g)), theta, offsets
+        )
         assert mirrored == pytest.approx(naive_energy(x, h))
 
 
@@ -203,7 +210,9 @@ def log_marginal(theta):
     return np.log([sum(table[x, h] for h in bits(M)) for x in bits(N)])
 
 
-@pytest.mark.parametrize(("log_p", "phase"), [(log_joint, ref.joint_phase), (log_marginal, ref.model_phase)])
+@pytest.mark.parametrize(
+    ("log_p", "phase"), [(log_joint, ref.joint_phase), (log_marginal, ref.model_phase)]
+)
 def test_fisher_matrices_are_expected_products_of_scores(log_p, phase):
     scores = slopes(log_p, THETA)
     expected = (scores * np.exp(log_p(THETA))) @ scores.T
@@ -268,7 +277,9 @@ def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(b
         on_x = np.array([sum(table[s, h] * s[i] for s in bits(N)) / p_h[h] for i in range(N)])
         on_h = np.array([sum(table[x, s] * s[j] for s in bits(M)) / p_x[x] for j in range(M)])
         for new in bits(M):
-            found = ref.sweep(np.array([h]), THETA, just_within(x, on_x), just_within(new, on_h), beta=beta)
+            found = ref.sweep(
+                np.array([h]), THETA, just_within(x, on_x), just_within(new, on_h), beta=beta
+            )
             assert [tuple(side[0]) for side in found[:2]] == [x, new]
             arrived[new] += p_h[h] * math.prod(
                 on if to else 1 - on for to, on in zip((*x, *new), (*on_x, *on_h), strict=True)
@@ -318,7 +329,9 @@ def test_the_bound_is_tight_without_weights_to_deeper_layers_and_for_an_rbm():
     np.testing.assert_allclose(ref.lower_bound(rows, even, odd, theta), expected, atol=1e-12)
     even, odd, made = ref.mean_field(ROWS, np.zeros(0), THETA)
     assert (even.shape, made) == ((len(ROWS), 0), 1)
-    np.testing.assert_allclose(ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12)
+    np.testing.assert_allclose(
+        ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12
+    )
 
 
 # Auto encoders

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
@@ -14,17 +13,29 @@ from cbm_cli.results import Outcome, Progress, Store, read_progress
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 
-# isort: off
 from tests.builders import (
-    cbm, finish_in_pieces, forget, lines_of, numbers, problems_of, rbm_settings, trials_of,
-)  # fmt: skip
+    cbm,
+    finish_in_pieces,
+    forget,
+    lines_of,
+    numbers,
+    problems_of,
+    rbm_settings,
+    trials_of,
+)
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
 
 
 def settings(**changes):
-    base = {"offsets": "aa^b_s", "sampler": "PT_3", "updates": 60, "batch": 5, "evaluate": {"every": 7}}
+    base = {
+        "offsets": "aa^b_s",
+        "sampler": "PT_3",
+        "updates": 60,
+        "batch": 5,
+        "evaluate": {"every": 7},
+    }
     return rbm_settings(**base | changes)
 
 
@@ -32,7 +43,9 @@ def same(one, other):
     assert one.columns == other.columns
     assert one.curve.tobytes() == other.curve.tobytes()
     for mine, yours in ((one.machine, other.machine), (one.best_machine, other.best_machine)):
-        assert {k: a.tobytes() for k, a in mine.items()} == {k: a.tobytes() for k, a in yours.items()}
+        assert {k: a.tobytes() for k, a in mine.items()} == {
+            k: a.tobytes() for k, a in yours.items()
+        }
 
 
 AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}
@@ -50,7 +63,11 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     while not isinstance(result, Outcome):
         asked = itertools.count()
         result = run_trial(
-            trial, THREE_PARTS, result, should_pause=lambda asked=asked: next(asked) > 0, should_stop=bool
+            trial,
+            THREE_PARTS,
+            result,
+            should_pause=lambda asked=asked: next(asked) > 0,
+            should_stop=bool,
         )
         stretches += 1
         assert stretches <= 20 + 2  # a call of one update each, and the evaluations at 0 and 20
@@ -62,7 +79,9 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     [({}, 0.3), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (CODER, 0.3)],
 )
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
-    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    monkeypatch.setattr(
+        trial_loop, "LONGEST_CALL", 0.0
+    )  # the shortest calls: the most places to stop at
     trial = Trial("test", settings(**{"updates": 30} | changes), 0, 1)
     whole = run_trial(trial, THREE_PARTS)
     store = Store(tmp_path / "test")
@@ -103,7 +122,9 @@ def test_an_evaluation_reads_a_few_earlier_ones_however_many_there_are():
 
 def test_a_value_that_is_not_finite_is_a_divergence_at_its_update():
     """Parameters of 1e38 are finite, sums of them are not; with 1e30 both are."""
-    outcomes = [run_trial(Trial("test", settings(learning_rate=r), 0, 1), THREE_PARTS) for r in (1e30, 3e38)]
+    outcomes = [
+        run_trial(Trial("test", settings(learning_rate=r), 0, 1), THREE_PARTS) for r in (1e30, 3e38)
+    ]
     assert [outcome.diverged for outcome in outcomes] == [None, 7]
     assert [outcome.curve[-1, 0] for outcome in outcomes] == [60, 7]
     assert (outcomes[0].curve[:, 2:] < 0).all()

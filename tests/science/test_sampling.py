@@ -2,14 +2,21 @@
 
 import numpy as np
 import pytest
-
 from cbm_cli.kernels.random import fill_uniform, fill_words
 from cbm_cli.machines import streams
 
-# isort: off
 from tests.oracles import (
-    deviations, epoch_order, joint, plan, random_machine, sigmoid, states, sweep, unit_means, unit_states,
-)  # fmt: skip
+    deviations,
+    epoch_order,
+    joint,
+    plan,
+    random_machine,
+    sigmoid,
+    states,
+    sweep,
+    unit_means,
+    unit_states,
+)
 
 
 def philox(counter, key):

@@ -2,6 +2,10 @@
 
 import numpy as np
 import pytest
+from cbm_cli.machine import TrainedMachine
+from cbm_cli.machines.files import Layered
+from cbm_cli.reference import log_likelihood, sigmoid
+from cbm_cli.sklearn import CenteredRBM
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -12,10 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cbm_cli.machine import TrainedMachine
-from cbm_cli.machines.files import Layered
-from cbm_cli.reference import log_likelihood, sigmoid
-from cbm_cli.sklearn import CenteredRBM
 from tests.builders import holds, refusal
 from tests.oracles import log_likelihoods, random_machine, states
 
@@ -68,7 +68,8 @@ def test_scores_are_log_probabilities_exact_where_they_can_be(digits):
 def test_training_is_that_of_the_seed_and_of_epochs_in_a_row(digits):
     X = digits[0]
     one, same, *others = (
-        small(**changes).fit(X[:100]) for changes in ({}, {}, {"random_state": 2}, {"offsets": "00"})
+        small(**changes).fit(X[:100])
+        for changes in ({}, {}, {"random_state": 2}, {"offsets": "00"})
     )
     np.testing.assert_array_equal(one.components_, same.components_)
     assert all(np.abs(one.components_ - other.components_).max() > 0.01 for other in others)
@@ -96,7 +97,9 @@ def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
 def test_a_pipeline_on_digits_classifies_by_hidden_units_and_a_search_chooses_by_likelihood(digits):
     train, test, y, truth = digits
     rbm = CenteredRBM(64, n_iter=5, random_state=0)
-    pipeline = make_pipeline(MinMaxScaler(clip=True), rbm, LogisticRegression(tol=0.003, max_iter=300))
+    pipeline = make_pipeline(
+        MinMaxScaler(clip=True), rbm, LogisticRegression(tol=0.003, max_iter=300)
+    )
     share, error = pipeline.fit(train, y).score(test, truth), np.sqrt(0.25 / len(test))
     assert share > 0.7 - 4.5 * error  # by chance 0.1
     assert [*pipeline[:-1].get_feature_names_out()[:2]] == ["centeredrbm0", "centeredrbm1"]
@@ -120,7 +123,9 @@ def test_a_pipeline_on_digits_classifies_by_hidden_units_and_a_search_chooses_by
 )
 def test_parameters_that_are_wrong_are_named(changes, told):
     with pytest.raises(ValueError) as raised:  # noqa: PT011
-        clone(small()).set_params(**changes).fit(states(20 if "n_components" in changes else 4)[:50])
+        clone(small()).set_params(**changes).fit(
+            states(20 if "n_components" in changes else 4)[:50]
+        )
     assert holds(raised.value, told)
     assert "Value error" not in str(raised.value)  # of Pydantic
 
@@ -156,12 +161,16 @@ def test_sparse_rows_and_rows_in_float32_train_the_machine_that_dense_ones_do(di
     for other in (sparse, single):
         np.testing.assert_array_equal(other.components_, dense.components_)
     np.testing.assert_allclose(sparse.transform(csr_matrix(X)), dense.transform(X), atol=1e-12)
-    np.testing.assert_allclose(sparse.score_samples(csr_matrix(X)), dense.score_samples(X), atol=1e-12)
+    np.testing.assert_allclose(
+        sparse.score_samples(csr_matrix(X)), dense.score_samples(X), atol=1e-12
+    )
     found = single.transform(X.astype(np.float32))
     assert (found.dtype, single.transform(X).dtype) == (np.float32, np.float64)
     np.testing.assert_allclose(found, dense.transform(X), atol=1e-6)
     bits = (X > 0.5).astype(float)
-    np.testing.assert_array_equal(small().fit(csr_array(bits)).components_, small().fit(bits).components_)
+    np.testing.assert_array_equal(
+        small().fit(csr_array(bits)).components_, small().fit(bits).components_
+    )
     assert sparse.gibbs(csr_matrix(X)).shape == X.shape
     for model, rows in ((sparse, csr_matrix(16 * X)), (dense, 16 * X)):  # out of range they are cut
         with pytest.warns(UserWarning, match=r"from 0 to 16.*\[0, 1\].*MinMaxScaler"):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
 from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import Settings
 from cbm_cli.trial.learner import Learner
+
 from tests.oracles import Trainer, copied, flat, learn, noises
 
 DATA = load("bars-and-stripes", size=2)
@@ -13,8 +13,17 @@ DATA = load("bars-and-stripes", size=2)
 
 def begun(offsets="mm^b", **changes):
     """The plan and the first state of a training."""
-    fixed = {"model": {"kind": "rbm", "hidden": 3}, "learning_rate": 0.2, "updates": 10, "batch": "full"}
-    fixed |= {"data": {"name": "bars-and-stripes", "size": 2}, "weight_scale": 0.7, "sampler": "PCD-1"}
+    fixed = {
+        "model": {"kind": "rbm", "hidden": 3},
+        "learning_rate": 0.2,
+        "updates": 10,
+        "batch": "full",
+    }
+    fixed |= {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "weight_scale": 0.7,
+        "sampler": "PCD-1",
+    }
     learner = Learner(Settings(**fixed | {"offsets": offsets} | changes), DATA, 3)
     return learner.plan, learner.start()
 
@@ -22,8 +31,12 @@ def begun(offsets="mm^b", **changes):
 @pytest.mark.parametrize("sampler", ["PCD-2", "PT_4"])
 @pytest.mark.parametrize("offsets_from", ["same", "independent", "exact", "random"])
 @pytest.mark.parametrize("gradient_from", ["samples", "exact"])
-def test_offsets_and_gradient_have_the_sources_that_they_are_given(sampler, offsets_from, gradient_from):
-    plan, state = begun("am^b", sampler=sampler, offsets_from=offsets_from, gradient_from=gradient_from)
+def test_offsets_and_gradient_have_the_sources_that_they_are_given(
+    sampler, offsets_from, gradient_from
+):
+    plan, state = begun(
+        "am^b", sampler=sampler, offsets_from=offsets_from, gradient_from=gradient_from
+    )
     trainer = Trainer(state, plan)
     for update in range(4):
         trainer.update(DATA.train, update)
@@ -55,5 +68,7 @@ def test_the_gradients_samples_do_not_depend_on_where_offsets_come_from(sampler,
 def test_random_offsets_leave_the_layers_without_offsets_alone(scheme):
     plan, state = begun(scheme, offsets_from="random")
     learn(state, DATA.train, plan, 0, 5)
-    for letter, offsets, noise in zip(scheme, (state.mu, state.lam), noises(plan, 4, 4, 3), strict=False):
+    for letter, offsets, noise in zip(
+        scheme, (state.mu, state.lam), noises(plan, 4, 4, 3), strict=False
+    ):
         assert (offsets == (0 if letter == "0" else noise)).all()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import start as starts
@@ -18,12 +17,19 @@ from cbm_cli.results.store import states_in
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 
-# isort: off
 from tests.builders import GRID as TOYS
 from tests.builders import (
-    cbm, contents_of, dry, files, numbers, problems_of, put_machine, run_grid, summary,
+    cbm,
+    contents_of,
+    dry,
+    files,
+    numbers,
+    problems_of,
+    put_machine,
+    run_grid,
+    summary,
     trials_of,
-)  # fmt: skip
+)
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
@@ -43,7 +49,11 @@ DBM = RBM | {
     "offsets": "dad^b_s",
     "evaluate": {"method": "exact"},
 }
-CODER = RBM | {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "ddd^b_s", "sampler": None}
+CODER = RBM | {
+    "model": {"kind": "auto-encoder", "hidden": [4, 3]},
+    "offsets": "ddd^b_s",
+    "sampler": None,
+}
 TRAININGS = {
     "PCD": RBM,
     "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b"},
@@ -52,7 +62,8 @@ TRAININGS = {
     "stations off the grid": RBM | {"evaluate": {"every": 7}},
     "one long interval": RBM | {"evaluate": {"every": 30}},
     "AIS": RBM | {"evaluate": {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}},
-    "recorders": RBM | {"record": {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}},
+    "recorders": RBM
+    | {"record": {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}},
     "decay": RBM | {"learning_rate": {"start": 0.1, "decay": 0.5, "every": "3 epochs"}},
     "DBM": DBM,
     "DBM off the grid": DBM | {"evaluate": {"method": "exact", "every": 7}},
@@ -97,7 +108,9 @@ def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_
         run_into(tmp_path / "1", LONG, settings, since(tmp_path / "short", LONG, settings)),
         run_into(tmp_path / "2", LONG, settings),
     )
-    continued, at_once = (contents_of(it.folder.parent) | files(it.folder.parent, ".npz") for it in stores)
+    continued, at_once = (
+        contents_of(it.folder.parent) | files(it.folder.parent, ".npz") for it in stores
+    )
     assert continued.keys() == at_once.keys()
     for path in at_once:
         assert continued[path] == at_once[path], path
@@ -132,7 +145,9 @@ def test_an_interrupted_training_goes_on_to_any_longer_length_but_no_shorter_one
 @pytest.mark.parametrize("settings", [RBM, DBM, CODER], ids=["rbm", "dbm", "auto-encoder"])
 @pytest.mark.parametrize("letter", "0dh")
 def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, letter):
-    store = run_into(tmp_path, SHORT, settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}})
+    store = run_into(
+        tmp_path, SHORT, settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}}
+    )
     name, content = store.machine(RUN, 0)
     other = Settings(**settings | {"offsets": letter * (2 if settings is RBM else 3)})
     state = start_from_machine(other, DATA, 5, read_machine(name, content))
@@ -165,7 +180,9 @@ def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_change
         return Progress(start_from_machine(trial.settings, DATA, trial.seed, machine))
 
     whole = run_trial(trial, DATA, started())
-    paused = run_trial(trial, DATA, started(), should_pause=iter([False, False, False, True]).__next__)
+    paused = run_trial(
+        trial, DATA, started(), should_pause=iter([False, False, False, True]).__next__
+    )
     assert 0 < paused.update < 4 * SHORT
     store.write_progress("second", 0, paused, "course", "digest")
     state = store.state_path("course", "second", 0)
@@ -330,7 +347,9 @@ FIRST = "start_from: {experiment: first}"
     ],
 )
 def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, first, kind, hint):
-    best = [("experiment: first", "experiment: first, machine: best-valid")] if "final" in hint else []
+    best = (
+        [("experiment: first", "experiment: first, machine: best-valid")] if "final" in hint else []
+    )
     grid(("first: {}", f"first: {first}"), *best)
     problems, said = refused()
     assert ("second.start_from", kind) in [problem[1:] for problem in problems]
@@ -339,7 +358,9 @@ def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, first
 
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
     """The scheme alone tells the cells apart; that their initial biases differ, too, does not matter."""
-    grid(("first: {}", "first: {when: [{if: {offsets: 00}, set: {init: zero}}], learning_rate: 0.2}"))
+    grid(
+        ("first: {}", "first: {when: [{if: {offsets: 00}, set: {init: zero}}], learning_rate: 0.2}")
+    )
     assert dry() == [8, 0, 8, 4]
 
 
@@ -379,7 +400,9 @@ def test_a_machine_that_all_trials_start_from_is_read_once(here, monkeypatch):
     run_grid(TOYS.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00"), output="out")
     cbm("export", "out/rbm-3:0", "-o", "m.npz")
     reads, hashed = [], []
-    monkeypatch.setattr(starts, "read_machine", lambda path: reads.append(path) or read_machine(path))
+    monkeypatch.setattr(
+        starts, "read_machine", lambda path: reads.append(path) or read_machine(path)
+    )
     monkeypatch.setattr(starts, "content_of", lambda path: hashed.append(path) or content_of(path))
     starts._machine.cache_clear()
     again = TOYS.replace("    table:", "    start_from: {path: m.npz}\n    table:")

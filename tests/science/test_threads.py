@@ -4,7 +4,6 @@ import threading
 
 import numpy as np
 import pytest
-
 from cbm_cli.kernels import sharing
 from cbm_cli.kernels.sharing import CORES, share_out, using_cores
 from cbm_cli.kernels.states import mean_log_likelihood
@@ -23,9 +22,12 @@ def everything(n=300, m=130):
     W, b, c = (random.normal(0, 0.1, shape).astype(np.float32) for shape in ((n, m), n, m))
     rows = (random.random((5000, n)) < 0.3).astype(np.uint8)
     found, walks = ais((W, b, c), b, seed=3, temperatures=40, runs=121)
-    likelihoods = [mean_log_likelihood(W, b, c, *grey, 17.0) for grey in ((rows, 1), (7 * rows, 1 / 7))]
+    likelihoods = [
+        mean_log_likelihood(W, b, c, *grey, 17.0) for grey in ((rows, 1), (7 * rows, 1 / 7))
+    ]
     return [
-        np.array(a).tobytes() for a in (found.log_z, found.interval, walks.log_weight, walks.x, likelihoods)
+        np.array(a).tobytes()
+        for a in (found.log_z, found.interval, walks.log_weight, walks.x, likelihoods)
     ]
 
 

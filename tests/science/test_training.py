@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
@@ -14,17 +13,35 @@ from cbm_cli.kernels.step import ascend, make_gradient
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
-from tests import fuzz
 
-# isort: off
+from tests import fuzz
 from tests.builders import (
-    FIXED, FOUR, STEPS, THREE, TWO, brute_log_likelihoods, coins, flipped, layered, rbm_settings,
+    FIXED,
+    FOUR,
+    STEPS,
+    THREE,
+    TWO,
+    brute_log_likelihoods,
+    coins,
+    flipped,
+    layered,
+    rbm_settings,
     visible_rows,
-)  # fmt: skip
+)
 from tests.oracles import (
-    Trainer, advance, batch_of, exact_log_likelihoods, flat, flattened, learn, make_state, mix, plan,
-    random_machine, wide,
-)  # fmt: skip
+    Trainer,
+    advance,
+    batch_of,
+    exact_log_likelihoods,
+    flat,
+    flattened,
+    learn,
+    make_state,
+    mix,
+    plan,
+    random_machine,
+    wide,
+)
 from tests.processes import nightly
 
 
@@ -32,7 +49,9 @@ def assert_same_state(state, trainer):
     its = trainer.its
     if not its.exact:
         np.testing.assert_array_equal(state.h, trainer.h)
-    np.testing.assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)  # float32, not float64
+    np.testing.assert_allclose(
+        flat(*state[:3]), flat(*trainer.theta), atol=3e-5
+    )  # float32, not float64
     for found, expected in zip(state[3:5], trainer.offsets, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     velocity = state.velocity_W, state.velocity_b, state.velocity_c
@@ -137,7 +156,10 @@ def test_training_can_be_cut_anywhere(layers, way):
 @pytest.mark.parametrize(
     ("layers", "scheme"),
     [
-        *((SMALL, scheme) for scheme in ("dd", "aa", "mm", "dm", "md", "hh", "d0", "h0", "00", "0d")),
+        *(
+            (SMALL, scheme)
+            for scheme in ("dd", "aa", "mm", "dm", "md", "hh", "d0", "h0", "00", "0d")
+        ),
         *((TWO, 3 * letter) for letter in "dam"),
         (THREE, "dddd"),
     ],
@@ -158,7 +180,9 @@ def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, schem
         return exact_log_likelihoods(flat, visible_rows(layers))
 
     plain = trained(machine, rows)
-    assert np.abs(plain - exact_log_likelihoods(flattened(machine), visible_rows(layers))).max() > 0.1
+    assert (
+        np.abs(plain - exact_log_likelihoods(flattened(machine), visible_rows(layers))).max() > 0.1
+    )
     for layer in range(len(layers)) if "0" not in scheme else [0]:
         mirror = flipped(machine, [np.full(size, at == layer) for at, size in enumerate(layers)])
         other = trained(mirror, rows if layer else 1 - rows)
@@ -193,7 +217,12 @@ def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(chan
 
 # As users write it
 
-SIX, BATCH, SEED, UPDATES = (6, 3), 4, 2024, 12  # 13 rows are 3 batches of an epoch; the last row is dropped
+SIX, BATCH, SEED, UPDATES = (
+    (6, 3),
+    4,
+    2024,
+    12,
+)  # 13 rows are 3 batches of an epoch; the last row is dropped
 BOTH = STEPS["momentum and decay"]
 KNOBS = STEPS | {
     "fewer chains": ({"chains": 3}, {"rows": 3}),
@@ -253,7 +282,9 @@ def test_boltzmann_machines_learn_as_in_the_reference(layers, name):
 def test_the_first_biases_of_units_that_never_change_are_those_of_a_clipped_mean():
     rows = np.uint8([[0, 1, 0], [0, 1, 1]])
     state = Learner(rbm_settings(batch="full"), Dataset("stuck", rows), SEED).start()
-    np.testing.assert_allclose(state.b, ref.inverse_sigmoid(np.array([0.001, 0.999, 0.5])), rtol=1e-6)
+    np.testing.assert_allclose(
+        state.b, ref.inverse_sigmoid(np.array([0.001, 0.999, 0.5])), rtol=1e-6
+    )
 
 
 def test_rounds_of_mean_field_are_counted_from_one_evaluation_to_the_next():
@@ -280,11 +311,15 @@ def test_means_over_many_rows_are_exact(count):
     rows = np.ones((count, 3), np.uint8)
     rows[:, 1], rows[::7, 2] = 0, 0
     its = plan(3, 2, count, "dd", rows=4)
-    state = make_state(random_machine(3, 2, 1), (np.zeros(3), np.zeros(2)), its, np.random.default_rng(1))
+    state = make_state(
+        random_machine(3, 2, 1), (np.zeros(3), np.zeros(2)), its, np.random.default_rng(1)
+    )
     hidden = ref.hidden_mean(rows, *wide((state.W, state.c))).mean(axis=0)
     learn(state, rows, its, 0, 1)
     np.testing.assert_allclose(state.mu, rows.mean(axis=0), atol=1e-7)
-    np.testing.assert_allclose(state.lam, hidden, atol=3e-7)  # of which float32 sigmoids have the most
+    np.testing.assert_allclose(
+        state.lam, hidden, atol=3e-7
+    )  # of which float32 sigmoids have the most
 
 
 @pytest.mark.parametrize(("size", "rate"), [(1, 1e-4), (20, 1e-5)])
@@ -299,7 +334,10 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
     ascend(machine, make_gradient(*map(aligned, (dW, dx, dh)), its.spans), its, np.float32(rate))
     wide_W, wide_x, wide_h, wide_mu, wide_lam = wide((dW, dx, dh, mu, lam))
     centered = wide_W - np.outer(wide_mu, wide_h) - np.outer(wide_x, wide_lam)
-    step = np.float64(np.float32(rate)) * ref.plain_step((centered, wide_x, wide_h), wide_mu, wide_lam)[2]
+    step = (
+        np.float64(np.float32(rate))
+        * ref.plain_step((centered, wide_x, wide_h), wide_mu, wide_lam)[2]
+    )
     assert np.abs(machine.c - (c + step)).max() <= 0.51 * np.spacing(np.float32(size))
 
 
@@ -308,7 +346,9 @@ def test_work_arrays_begin_at_a_cache_line():
         assert array.ctypes.data % 64 == 0
 
 
-@pytest.mark.parametrize(("kind", "count"), [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))]
+)
 def test_random_settings_make_the_updates_of_the_reference(kind, count):
     """Of 1 to 513 units and 300 rows: products of bits by tables, tiles and complements are among them."""
     rng, sizes = np.random.default_rng(2), [(1, 2, 7, 16, 17, 33, 64)] * (kind == "dbm")

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from cbm_cli.kernels import compiling
+
 from tests.processes import ROOT
 
 KERNELS = """
@@ -55,7 +55,9 @@ def use(kernel):
 def python(script, *words, **environment):
     """What a script prints in a process of its own, beside the kernels of the working folder."""
     given = os.environ | {"PYTHONPATH": os.pathsep.join((".", str(ROOT)))} | environment
-    ran = subprocess.run([sys.executable, *words, "-c", script], env=given, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, *words, "-c", script], env=given, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.split()
 
@@ -73,7 +75,9 @@ def test_every_processor_has_machine_code_of_its_own(kernel, here, change):
     use(kernel())
     script = "from pathlib import Path\nimport cbm_cli.kernels.compiling as compiling\n"
     script += f"compiling.CACHE = Path({str(here / 'cache')!r})\n"
-    script += "from toy_kernels import double; double(1.5); print(sum(double.stats.cache_hits.values()))"
+    script += (
+        "from toy_kernels import double; double(1.5); print(sum(double.stats.cache_hits.values()))"
+    )
     assert python(script, NUMBA_CACHE_DIR="unused", **change) == ["0" if change else "1"]
 
 
@@ -99,7 +103,9 @@ def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, 
 
 
 def test_every_version_of_the_sources_has_a_folder_of_its_own(tmp_path):
-    script = "from cbm_cli.kernels import compiling; print(compiling.__file__, compiling.CACHE.name)"
+    script = (
+        "from cbm_cli.kernels import compiling; print(compiling.__file__, compiling.CACHE.name)"
+    )
     found = []
     for place in ("same", "other"):
         shutil.copytree(ROOT / "cbm_cli", tmp_path / place / "cbm_cli")

@@ -10,7 +10,6 @@ from threading import Event, Timer
 from types import SimpleNamespace
 
 import pytest
-
 from cbm_cli.execution import pool, spread, work
 from cbm_cli.execution.pool import Processes
 from cbm_cli.execution.spread import Task, _Queue
@@ -18,6 +17,7 @@ from cbm_cli.execution.work import Failure, train
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
+
 from tests.builders import GRID, run_grid, summary, toy_jobs
 
 
@@ -82,7 +82,9 @@ def message(results, number):
 
 
 def curves(results):
-    finished = ((job.trial.number, result) for job, result in results if isinstance(result, Outcome))
+    finished = (
+        (job.trial.number, result) for job, result in results if isinstance(result, Outcome)
+    )
     return {number: result.curve.tobytes() for number, result in finished}
 
 
@@ -121,7 +123,9 @@ def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(pac
     assert packets[-1] <= 3  # so that the workers finish together
 
 
-def test_one_trial_of_a_packet_that_kills_its_worker_fails_and_the_others_finish(monkeypatch, packets):
+def test_one_trial_of_a_packet_that_kills_its_worker_fails_and_the_others_finish(
+    monkeypatch, packets
+):
     monkeypatch.setattr(spread, "PACKET", 500.0)  # many trials in one message
     results = [*run(toy_jobs(*[Trial] * 5, Deadly, *[Trial] * 6), 1)]
     assert kinds(results) == [Outcome] * 5 + [Failure] + [Outcome] * 6
@@ -134,8 +138,12 @@ def queue():
     """Tasks that wait for a pool of so many threads, in which nothing runs."""
 
     def make(number, threads=1, **options):
-        its = SimpleNamespace(**{"threads": threads, "apart": True, "deaths": 3, "ahead": 1} | options)
-        return _Queue(its, train, deque(tasks_of(toy_jobs(*[Trial] * number))), lambda message: None)
+        its = SimpleNamespace(
+            **{"threads": threads, "apart": True, "deaths": 3, "ahead": 1} | options
+        )
+        return _Queue(
+            its, train, deque(tasks_of(toy_jobs(*[Trial] * number))), lambda message: None
+        )
 
     return make
 
@@ -228,7 +236,9 @@ def test_messages_of_dask_itself_are_not_shown():
 
 def test_a_trial_that_two_experiments_ask_for_is_trained_once_and_kept_by_both(tmp_path):
     cells = GRID.partition("  bars:\n")[2]
-    results = run_grid(f"{GRID}  other:\n{cells.replace('[CD-1, PT_4]', '[CD-1, PCD-1]')}", folder=tmp_path)
+    results = run_grid(
+        f"{GRID}  other:\n{cells.replace('[CD-1, PT_4]', '[CD-1, PCD-1]')}", folder=tmp_path
+    )
     kept = []
     for name in ("bars", "other"):
         rows = [row for row in summary(results, name) if row["sampler"] == "CD-1"]

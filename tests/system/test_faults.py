@@ -12,17 +12,32 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
 from cbm_cli.results import Store
 from cbm_cli.results.store import stores_in
 
-# isort: off
 from tests.builders import (
-    GRID, cbm, contents_of, finished_in, lines_of, numbers, run_grid, summary, throw_in,
+    GRID,
+    cbm,
+    contents_of,
+    finished_in,
+    lines_of,
+    numbers,
+    run_grid,
+    summary,
+    throw_in,
     trials_of,
-)  # fmt: skip
+)
 from tests.faulty_disk import ERRORS, FULL, KILLS, READ_ONLY
-from tests.processes import ROOT, LoopbackCluster, children, end_group, listening, nightly, start_cbm, until
+from tests.processes import (
+    ROOT,
+    LoopbackCluster,
+    children,
+    end_group,
+    listening,
+    nightly,
+    start_cbm,
+    until,
+)
 
 pytestmark = pytest.mark.slow
 SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
@@ -40,7 +55,9 @@ def finished(folder="out"):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """Return a function that gives the results of a grid without any fault."""
-    return cache(lambda text: trials_of(run_grid(text, folder=tmp_path_factory.mktemp("undisturbed"))))
+    return cache(
+        lambda text: trials_of(run_grid(text, folder=tmp_path_factory.mktemp("undisturbed")))
+    )
 
 
 def counted(said):
@@ -78,7 +95,10 @@ MAIN = {
     "HUP": (lambda main: main.send_signal(signal.SIGHUP), -signal.SIGHUP),
     "QUIT": (lambda main: main.send_signal(signal.SIGQUIT), -signal.SIGQUIT),
     "TERM": (lambda main: main.terminate(), 130),
-    "Ctrl-C twice": (lambda main: [(main.send_signal(signal.SIGINT), time.sleep(0.05)) for _ in "12"], 130),
+    "Ctrl-C twice": (
+        lambda main: [(main.send_signal(signal.SIGINT), time.sleep(0.05)) for _ in "12"],
+        130,
+    ),
     "Ctrl-C in a terminal": (lambda main: end_group(main, signal.SIGINT), 130),
 }
 
@@ -114,7 +134,9 @@ def check_said(main, kept, trials):
 def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed):
     grid(LONG)
     main = started()
-    until(lambda: len([pid for pid in workers_of(main) if seconds_of(pid) > 0.7]) >= 2)  # they train
+    until(
+        lambda: len([pid for pid in workers_of(main) if seconds_of(pid) > 0.7]) >= 2
+    )  # they train
     end_group(main, signal.SIGTERM)
     assert main.wait(10) == 130
     assert len([*Path("out").rglob("checkpoints/*/*.npz")]) == 2
@@ -124,7 +146,9 @@ def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undis
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *nightly(signal.SIGTERM)])
-def test_a_signal_to_all_processes_while_workers_start_ends_a_run_as_later(grid, undisturbed, number):
+def test_a_signal_to_all_processes_while_workers_start_ends_a_run_as_later(
+    grid, undisturbed, number
+):
     grid(SHORT)
     main = started()
     until(lambda: [*Path("out").glob("*/manifest.json")] and children(main.pid))
@@ -158,7 +182,10 @@ def test_a_worker_that_is_killed_costs_no_trial(grid, undisturbed, number):
 
     for _ in range(3):
         until(ended)
-        killed, seen = killed + (main.poll() is None), len(finished())  # all may be finished within a second
+        killed, seen = (
+            killed + (main.poll() is None),
+            len(finished()),
+        )  # all may be finished within a second
     assert killed
     code, said = main.wait(60), main.stderr.read()
     assert code == 0, said
@@ -193,7 +220,9 @@ def with_recorder(statement):
     return SHORT.rstrip() + "\n    record: {what: own.py:f, every: 10}\n"
 
 
-@pytest.mark.parametrize("workers", [0, *nightly(1)])  # one that does not return is like one that is stopped
+@pytest.mark.parametrize(
+    "workers", [0, *nightly(1)]
+)  # one that does not return is like one that is stopped
 def test_ctrl_c_ends_a_run_whose_recorder_does_not_return(grid, workers):
     grid(with_recorder("while True: pass"))
     main = started(workers=workers)
@@ -203,7 +232,10 @@ def test_ctrl_c_ends_a_run_whose_recorder_does_not_return(grid, workers):
     assert [0, 4] in counted(main.stderr.read())
 
 
-EXITS, GENERATOR = ("import sys; sys.exit(0)", "SystemExit: 0"), ("raise GeneratorExit", "GeneratorExit")
+EXITS, GENERATOR = (
+    ("import sys; sys.exit(0)", "SystemExit: 0"),
+    ("raise GeneratorExit", "GeneratorExit"),
+)
 
 
 @pytest.mark.parametrize(
@@ -261,14 +293,20 @@ def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, mo
 
 def small_trials(number, updates):
     """A grid of many small trials."""
-    text = SHORT.replace("trials: 2", f"trials: {number // 2}").replace("every: 20", f"every: {updates}")
+    text = SHORT.replace("trials: 2", f"trials: {number // 2}").replace(
+        "every: 20", f"every: {updates}"
+    )
     return text.replace("updates: 100", f"updates: {updates}")
 
 
 @pytest.mark.parametrize(
-    ("trials", "updates", "kills"), [(404, 5000, 1), *nightly((1200, 4000, 3))], ids=["one", "three"]
+    ("trials", "updates", "kills"),
+    [(404, 5000, 1), *nightly((1200, 4000, 3))],
+    ids=["one", "three"],
 )
-def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(grid, trials, updates, kills):
+def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(
+    grid, trials, updates, kills
+):
     grid(small_trials(trials, updates))
     Path("out").mkdir()
     thrown, killed, main = {*throw_in("out/bars")}, [], started()
@@ -323,7 +361,9 @@ def on_cluster(dask, out="out"):
 
 
 @pytest.mark.nightly
-def test_two_runs_share_a_cluster_that_stops_for_a_while_and_loses_a_worker(grid, undisturbed, dask):
+def test_two_runs_share_a_cluster_that_stops_for_a_while_and_loses_a_worker(
+    grid, undisturbed, dask
+):
     grid(SLOW)
     victim = dask.add("--nthreads", "1", "--no-nanny")
     dask.add("--nthreads", "2")

@@ -4,17 +4,17 @@ import json
 from math import inf, nan, sqrt
 from types import SimpleNamespace
 
+import cbm_cli as cbm_api
 import numpy as np
 import pandas as pd
 import pytest
-
-import cbm_cli as cbm_api
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.results.outcome import measured
+
 from tests.builders import cbm, change_manifest
 from tests.golden import outputs
 from tests.pictures import page_of
@@ -67,13 +67,22 @@ def test_the_metrics_of_a_summary_are_those_of_curves_and_of_evaluations():
 
 @pytest.mark.parametrize(
     ("statistic", "value", "bounded"),
-    [("max", -5.5, False), ("final", -8, True), ("best-valid", -5.5, False), ("max-of-mean", -5.5, False)],
+    [
+        ("max", -5.5, False),
+        ("final", -8, True),
+        ("best-valid", -5.5, False),
+        ("max-of-mean", -5.5, False),
+    ],
 )
 def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic, value, bounded):
     outcome = Outcome(ESTIMATED, np.array(DISPROVED, float), {}, None, 1.0)
     row = {"trial": 0, "experiment": "x", "run_id": "r", "n_valid": 2, **outcome.summary()}
     assert row[f"{METRIC}_max_update"] == 30
-    assert [row[f"{METRIC}_at_most_{it}"] for it in ("max", "best_valid", "final")] == [-5.6, -5.6, -8]
+    assert [row[f"{METRIC}_at_most_{it}"] for it in ("max", "best_valid", "final")] == [
+        -5.6,
+        -5.6,
+        -8,
+    ]
     curve = pd.DataFrame(outcome.curve, columns=ESTIMATED)
 
     def cell_with(curve):
@@ -90,7 +99,8 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic, value
 
 
 @pytest.mark.parametrize(
-    ("metric", "end", "best"), [("valid_lower_bound", "max", (-4, 30)), ("valid_cost", "min", (-5, 20))]
+    ("metric", "end", "best"),
+    [("valid_lower_bound", "max", (-4, 30)), ("valid_cost", "min", (-5, 20))],
 )
 def test_a_value_that_is_not_finite_is_never_the_best(metric, end, best):
     curve = [[0, 0, -1], [10, 1, nan], [20, 2, -5], [30, 3, -4], [40, 4, -inf], [50, 5, inf]]
@@ -109,7 +119,9 @@ def test_cell_sums_up_a_hand_made_run():
     assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
     alone = {"trial": [0], "train_log_likelihood_max": -3.0, "train_log_likelihood_final": -3.0}
     assert np.isnan(cell_of(alone, "train_log_likelihood").std)
-    unknown = FRAME | {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # diverged before an evaluation
+    unknown = FRAME | {
+        "train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]
+    }  # diverged before an evaluation
     assert cell_of(unknown, "train_log_likelihood").n == 4
     # a value that is not finite, parameters that are not, or both
     for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
@@ -119,7 +131,11 @@ def test_cell_sums_up_a_hand_made_run():
 def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
     found = cell_of(COSTS, "test_cost", planned=4)
     assert (found.mean, found.diverged, found.best_update) == (3.0, 1, 175)
-    assert found.epochs.tolist() == [10, 20, 30]  # of 10 updates, in which the last five rows have no place
+    assert found.epochs.tolist() == [
+        10,
+        20,
+        30,
+    ]  # of 10 updates, in which the last five rows have no place
     valid = cell_of(COSTS, "test_cost", "total", "best-valid")
     assert ([*valid.values.values()], valid.epochs.tolist()) == ([22, 32, 90, 42], [8, 16, 28])
     assert valid.best_update == 155  # of the validation cost, where the value was taken
@@ -149,7 +165,9 @@ def results(tmp_path_factory):
 def expected(store, statistic):
     """The values of each run, from its curves."""
     runs = {cell["run_id"]: cell["offsets"] for cell in store.manifest().cells}
-    curves = {scheme: [c.iloc[1:] for c in store.curves(run, range(2))] for run, scheme in runs.items()}
+    curves = {
+        scheme: [c.iloc[1:] for c in store.curves(run, range(2))] for run, scheme in runs.items()
+    }
     if statistic != "max-of-mean":
         return {scheme: [*map(STATISTIC[statistic], its)] for scheme, its in curves.items()}
     found = {}
@@ -161,28 +179,40 @@ def expected(store, statistic):
 
 def drawn_finals(results, options):
     """The heights of the pale and of the filled dots of each method."""
-    (axes,) = compose(draw(Results(results), Part("finals", ["encoder"], options)), Page()).figure.axes
+    (axes,) = compose(
+        draw(Results(results), Part("finals", ["encoder"], options)), Page()
+    ).figure.axes
     dots = [(c.get_facecolor()[0, 3] < 1, c.get_offsets()[:, 1]) for c in axes.collections]
-    return [[*heights] for hollow, heights in dots if hollow], [[*h] for hollow, h in dots if not hollow]
+    return [[*heights] for hollow, heights in dots if hollow], [
+        [*h] for hollow, h in dots if not hollow
+    ]
 
 
 @pytest.mark.parametrize("statistic", ["final", "best-valid", "max-of-mean"])
-def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(results, statistic, tmp_path):
+def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(
+    results, statistic, tmp_path
+):
     store = Results(results).store("encoder")
-    change_manifest(store.folder, lambda it: it["table"].update(statistic=statistic, metric="train_cost"))
+    change_manifest(
+        store.folder, lambda it: it["table"].update(statistic=statistic, metric="train_cost")
+    )
     values = expected(store, statistic)
     means = pytest.approx([np.mean(its) for its in values.values()])
     printed = cbm("table", results, "encoder", "-f", "json").stdout
     assert [cell["mean"] for cell in json.loads(printed)["cells"]] == means
     assert [*cbm_api.open_results(results).table("encoder")["mean"]] == means
     cbm("report", results, "encoder", "-o", tmp_path / "page.html")
-    heads, *rows = page_of((tmp_path / "page.html").read_text("utf-8")).all("table", "cells")[0].rows()
+    heads, *rows = (
+        page_of((tmp_path / "page.html").read_text("utf-8")).all("table", "cells")[0].rows()
+    )
     column = heads.index(f"train_cost, {statistic}")
     assert [float(row[column]) for row in rows] == pytest.approx(means.expected, rel=1e-5)
     hollow, filled = drawn_finals(results, Options())
     ends = [pytest.approx(its) for its in expected(store, "final").values()]
     assert filled == ends
-    assert hollow == ([] if statistic == "final" else [pytest.approx(its) for its in values.values()])
+    assert hollow == (
+        [] if statistic == "final" else [pytest.approx(its) for its in values.values()]
+    )
     asked, _ = drawn_finals(results, Options(statistic="max"))
     assert asked == [pytest.approx(its) for its in expected(store, "max").values()]
 
@@ -192,8 +222,12 @@ def test_a_metric_is_one_in_all_pictures_of_a_cell(results):
     store = Results(results).store("bars")
     trials = Trials(store.summary().assign(experiment="another"), lambda _: store)
     for run_id, rows in trials.of_runs.items():
-        cell = Cell({"run_id": run_id}, trials, rows, Measure(Metric("train_log_likelihood"), "total"))
+        cell = Cell(
+            {"run_id": run_id}, trials, rows, Measure(Metric("train_log_likelihood"), "total")
+        )
         assert [curve.iloc[1:].max() for curve in cell.curves()] == pytest.approx([*cell.best])
         assert [curve.iloc[-1] for curve in cell.curves()] == pytest.approx([*cell.final])
         norms = cell.measured(Measure(Metric("weight_norm"), "total", "final"))
-        assert [curve.iloc[-1] for curve in norms.curves()] == pytest.approx([*norms.value])  # of records
+        assert [curve.iloc[-1] for curve in norms.curves()] == pytest.approx(
+            [*norms.value]
+        )  # of records

@@ -4,15 +4,15 @@ import json
 import re
 from pathlib import Path
 
+import cbm_cli as cbm_package
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-
-import cbm_cli as cbm_package
 from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.grid.read import read_grid
+
 from tests.builders import VALIDATOR, arrays, cbm, grid_text, holds, lines, problems_of, refusal
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -72,7 +72,13 @@ def test_columns_are_chosen_and_dropped_by_name_and_number(options, expected, ma
 
 @pytest.mark.parametrize(
     "content",
-    [arrays(ROWS), arrays(train=ROWS, test=ROWS), lines(ROWS), lines(ROWS * 1.0, ";"), lines(ROWS, " ")],
+    [
+        arrays(ROWS),
+        arrays(train=ROWS, test=ROWS),
+        lines(ROWS),
+        lines(ROWS * 1.0, ";"),
+        lines(ROWS, " "),
+    ],
 )
 def test_arrays_and_files_without_names_are_chosen_by_number(content):
     write(content, "rows")
@@ -82,7 +88,13 @@ def test_arrays_and_files_without_names_are_chosen_by_number(content):
 
 def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_names():
     quoted = [f'"{text}"' for text in TEXTS]
-    columns = ("name", quoted), ("a", A), ('"b, c"', B), ("when", ["12:30", "", "nan"] * 10), ("d", D)
+    columns = (
+        ("name", quoted),
+        ("a", A),
+        ('"b, c"', B),
+        ("when", ["12:30", "", "nan"] * 10),
+        ("d", D),
+    )
     moved = [columns[place] for place in (3, 1, 2, 0, 4)]
     for file, order in (("rows.csv", columns), ("test.csv", moved), ("turned.csv", columns[::-1])):
         names, values = zip(*order, strict=True)
@@ -92,7 +104,9 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
         data = load(**{"path": "rows.csv", "test": "test.csv"} | options)
         np.testing.assert_array_equal(data.train, ROWS[:, [0, 1, 3]])
         np.testing.assert_array_equal(data.test, data.train)
-    np.testing.assert_array_equal(load(path="rows.csv", test="turned.csv", **dropped).test, data.train)
+    np.testing.assert_array_equal(
+        load(path="rows.csv", test="turned.csv", **dropped).test, data.train
+    )
     field, told = refused(path="rows.csv", test="turned.csv", drop=[1, 4])
     assert (field, told.partition(":")[0]) == ("test", "turned.csv")
 
@@ -138,7 +152,9 @@ def test_names_need_a_first_line_of_names_and_files_of_libsvm_have_no_columns():
 @pytest.mark.parametrize(("text", "width"), [("1,0\n1,1,y\n", "2"), ("1,0,y,7\n", "4")])
 def test_lines_of_other_lengths_are_found_where_columns_are_left_out(text, width):
     write(f"a,b,class\n0,1,x\n{text}")
-    assert {"rows.csv", "3", width} <= {*re.findall(r"[\w.]+", refused(path="rows.csv", drop="class")[-1])}
+    assert {"rows.csv", "3", width} <= {
+        *re.findall(r"[\w.]+", refused(path="rows.csv", drop="class")[-1])
+    }
 
 
 LABELS = "class Class LABEL labels target id ID y Y index class_label row_id #"
@@ -178,7 +194,10 @@ def test_all_columns_like_labels_are_named_at_once_or_by_number_if_they_have_no_
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        *((f"id,a,species,b\n1,{gap},setosa,1\n2,0,setosa,1\n", "id, species") for gap in ("", "?", "0")),
+        *(
+            (f"id,a,species,b\n1,{gap},setosa,1\n2,0,setosa,1\n", "id, species")
+            for gap in ("", "?", "0")
+        ),
         ("a,b,species\n0,1,setosa\n1,0,virginica\n", "species"),
         ("0,0,1,setosa\n1,0,0,virginica\n", "4"),
     ],
@@ -191,7 +210,9 @@ def test_text_is_named_with_the_columns_that_are_asked_about(text, remedy):
     assert "columns: all" not in told  # which would train on words
     if "id" not in remedy:
         units = load(path="rows.csv", drop=remedy).train
-        np.testing.assert_array_equal(units, [[0, 0, 1], [1, 0, 0]] if remedy == "4" else [[0, 1], [1, 0]])
+        np.testing.assert_array_equal(
+            units, [[0, 0, 1], [1, 0, 0]] if remedy == "4" else [[0, 1], [1, 0]]
+        )
 
 
 @pytest.mark.parametrize(
@@ -212,9 +233,13 @@ def test_a_list_in_a_grid_is_one_choice_and_a_list_of_lists_an_axis(drop, droppe
 
 
 def test_runs_evaluations_and_features_read_the_same_columns():
-    write(table(["id", "a", "b", "c", "class"], NUMBERED, A, B, C, ["setosa", "true", "other"] * 10))
+    write(
+        table(["id", "a", "b", "c", "class"], NUMBERED, A, B, C, ["setosa", "true", "other"] * 10)
+    )
     write(grid_text("rbm", data="{path: rows.csv, drop: [id, class], hold_out: 0.2}"), "grid.yaml")
-    told = cbm("run", "grid.yaml", "-j", 0, "--trials", 1, "--set", "epochs=1", "--set", "batch=10").stderr
+    told = cbm(
+        "run", "grid.yaml", "-j", 0, "--trials", 1, "--set", "epochs=1", "--set", "batch=10"
+    ).stderr
     (line,) = (line for line in told.splitlines() if "rows.csv" in line)
     numbers = [*map(int, re.findall(r"\b\d+\b", line))]
     assert (numbers[:2], numbers[-2:]) == ([24, 3], [6, 0])  # rows, units; held out, seed
@@ -238,8 +263,12 @@ def test_rows_are_drawn_at_random_from_all_classes(hold_out, count):
     data, again = (load(path="rows.csv", hold_out=hold_out) for _ in range(2))
     assert len(data.valid) == count
     assert len(np.unique(data.valid, axis=0)) > (count == 6)
-    np.testing.assert_array_equal(np.concatenate([data.train, data.valid]).sum(axis=0), rows.sum(axis=0))
-    assert (np.diff(data.train.argmax(axis=1).astype(int)) >= 0).all()  # the others keep their order
+    np.testing.assert_array_equal(
+        np.concatenate([data.train, data.valid]).sum(axis=0), rows.sum(axis=0)
+    )
+    assert (
+        np.diff(data.train.argmax(axis=1).astype(int)) >= 0
+    ).all()  # the others keep their order
     np.testing.assert_array_equal(again.valid, data.valid)
 
 
@@ -270,7 +299,11 @@ def test_one_file_gives_rows_for_validation_and_test_too():
     write(lines(rows))
     for how in ({}, {"seed": 3}, {"rows": "last"}):
         data = load(path="rows.csv", hold_out=40, hold_out_test=0.1, **how)
-        assert {part: len(its) for part, its in data.parts.items()} == {"train": 140, "valid": 40, "test": 20}
+        assert {part: len(its) for part, its in data.parts.items()} == {
+            "train": 140,
+            "valid": 40,
+            "test": 20,
+        }
         every = np.concatenate([*data.parts.values()])
         assert {*map(bytes, every)} == {*map(bytes, rows)}
     np.testing.assert_array_equal(every, rows)  # with rows: last
@@ -290,7 +323,10 @@ def test_one_file_gives_rows_for_validation_and_test_too():
         ({"rows": "last"}, "rows"),
         ({"seed": 3}, "seed"),
         ({"hold_out": 3, "rows": "last", "seed": 3}, "seed"),
-        *(({"hold_out": one}, "hold_out") for one in (0, 1.5, -1, "x", "nan", "-0.2", "9" * 5000, True)),
+        *(
+            ({"hold_out": one}, "hold_out")
+            for one in (0, 1.5, -1, "x", "nan", "-0.2", "9" * 5000, True)
+        ),
         ({"hold_out_test": 1.5}, "hold_out_test"),
     ],
 )
@@ -308,8 +344,22 @@ BITS = "0,1,1,0\n1,0,1,0\n1,1,0,1\n"
 @pytest.mark.parametrize(
     "names",
     [
-        *("1,2,3,4", "0,1,3,4", "0,1,2,3", "3,1,0,2", '"0","1","2","3"', "0.0,1.0,2.0,3.0", "-1,0,1,2"),
-        *("2019,2020,2021,2022", "2019,2019,2020,2020", "400.5,401,401.5,402", "0,0.1,1,1.1", "99,0,0,0"),
+        *(
+            "1,2,3,4",
+            "0,1,3,4",
+            "0,1,2,3",
+            "3,1,0,2",
+            '"0","1","2","3"',
+            "0.0,1.0,2.0,3.0",
+            "-1,0,1,2",
+        ),
+        *(
+            "2019,2020,2021,2022",
+            "2019,2019,2020,2020",
+            "400.5,401,401.5,402",
+            "0,0.1,1,1.1",
+            "99,0,0,0",
+        ),
         *("a,1,2,3", "a,1,1,2", "?,b,c,d", "x,,u,z", "0,1,setosa,2"),
     ],
 )
@@ -328,7 +378,13 @@ def test_numbers_in_a_first_line_are_asked_about_and_never_a_row_or_names_in_sil
 
 @pytest.mark.parametrize(
     "text",
-    [GREY.replace("0,7", "0,0", 1), BITS, "0.13,0.9\n0.5,0\n", "1,0,0,setosa\n0,1,0,x\n", "true,false\n"],
+    [
+        GREY.replace("0,7", "0,0", 1),
+        BITS,
+        "0.13,0.9\n0.5,0\n",
+        "1,0,0,setosa\n0,1,0,x\n",
+        "true,false\n",
+    ],
 )
 def test_a_first_line_like_the_others_is_a_row(text):
     write(text)
@@ -353,10 +409,14 @@ R = '"a" "b"\n"1" 0 1\n"2" 1 0\n"3" 1 1\n'  # write.table
 @pytest.mark.parametrize(
     "text",
     [
-        R, R.replace('"', ""), R.replace(" ", "\t"), R.replace(" ", ","), ",a,b\n1,0,1\n2,1,0\n3,1,1\n",
+        R,
+        R.replace('"', ""),
+        R.replace(" ", "\t"),
+        R.replace(" ", ","),
+        ",a,b\n1,0,1\n2,1,0\n3,1,1\n",
         "#,a,b\n1,0,1\n2,1,0\n3,1,1\n",
     ],
-)  # fmt: skip
+)
 def test_names_of_rows_are_asked_about(text):
     write(text)
     assert "drop: [1]" in refused(path="rows.csv")[1]
@@ -395,7 +455,9 @@ def test_quotes_marks_and_comments_are_those_of_pandas(text, names):
 @pytest.mark.parametrize("mark", ["\t", ",", ";", "|"])
 def test_gaps_are_named_up_to_ten_whatever_separates_the_columns(mark):
     write(table("abc", [1, "", "0"], ["", 1, 1], [0, 0, 1], mark=mark))
-    assert holds(refused(path="rows.csv")[1], "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)|dropna")
+    assert holds(
+        refused(path="rows.csv")[1], "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)|dropna"
+    )
     write(table("abc", *[[0, *[""] * 15]] * 3, mark=mark))
     message = refusal(load, path="rows.csv")
     assert holds(message, "45 gaps|line 6, column 1 (a)|35 more")
@@ -433,7 +495,9 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order(tm
     np.testing.assert_array_equal(turned["rows"], rows["rows"])
     told = [cbm("evaluate", "m.npz", "--data", f"{file}.csv").stdout for file in ("rows", "turned")]
     assert told[0] == told[1]
-    assert holds(cbm("evaluate", "m.npz", "--data", "others.csv", code=2).stderr, "others.csv|a|north")
+    assert holds(
+        cbm("evaluate", "m.npz", "--data", "others.csv", code=2).stderr, "others.csv|a|north"
+    )
 
     frame = pd.read_csv("turned.csv")
     np.testing.assert_array_equal(its.log_likelihood(frame), its.log_likelihood(ROWS))

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from cbm_cli.datasets.dataset import DataError, Dataset, Image
 from cbm_cli.datasets.loading import catalogue, describe, load
 from cbm_cli.datasets.published import SOURCES
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.settings import Data
+
 from tests.builders import arrays, cbm, grid_text, holds, idx, lines, refusal
 
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
@@ -40,7 +40,8 @@ def mnist(folder, monkeypatch):
     """Make MNIST 50 training images (packed) and 7 test images (plain) of 2 x 3 pixels."""
     contents = {TRAIN: idx(GREY), TEST: idx(GREY[:7])}
     form = tuple(
-        replace(file, checksums=(sha256(contents[file.stem]),)) for file in SOURCES["mnist"].forms[0]
+        replace(file, checksums=(sha256(contents[file.stem]),))
+        for file in SOURCES["mnist"].forms[0]
     )
     small = {"rows": {"train": 50, "test": 7}, "width": 6, "image": Image(2, 3), "forms": (form,)}
     monkeypatch.setitem(SOURCES, "mnist", replace(SOURCES["mnist"], **small))
@@ -70,7 +71,9 @@ def test_shifting_bar_is_a_line_with_every_rotation_of_one_bar_once(size, bar):
 
 
 @pytest.mark.parametrize(
-    "options", [{"name": "shifting-bar", "size": 9, "bar": 2}, {"name": "mnist", "binarise": "none"}], ids=str
+    "options",
+    [{"name": "shifting-bar", "size": 9, "bar": 2}, {"name": "mnist", "binarise": "none"}],
+    ids=str,
 )
 def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(options, mnist):
     plain, flip = load(Data(**options)), load(Data(**options, flip=True))
@@ -103,7 +106,9 @@ def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
         (folder / f"{TRAIN}.gz").unlink(missing_ok=True)
     assert all(f"{folder}{place}" in str(error) for place in ("", "/mnist", "/cache/cbm/data"))
     for name in ("rcv1", "web"):
-        assert re.search(rf"\b{name}-(valid|reshuffled)\b", str(refusal(load, name)))  # its substitute
+        assert re.search(
+            rf"\b{name}-(valid|reshuffled)\b", str(refusal(load, name))
+        )  # its substitute
 
 
 def test_a_changed_file_of_a_named_set_is_never_trained_on(folder, mnist):
@@ -138,13 +143,19 @@ def test_real_files_have_the_sizes_and_the_ones_that_are_listed(name, real_data_
 
 
 SIZES = {  # rows and columns of the publications, as the benchmark's table has them
-    "mnist": (60000, 10000, 784), "caltech101-silhouettes": (4100, 2264, 2307, 784),
-    "adult": (5000, 1414, 26147, 123), "connect4": (16000, 4000, 47557, 126), "dna": (1400, 600, 1186, 180),
-    "mushrooms": (2000, 500, 5624, 112), "nips": (400, 100, 1240, 500),
-    "ocr-letters": (32152, 10000, 10000, 128), "rcv1": (40000, 10000, 150000, 150),
-    "web": (14000, 3188, 32561, 300), "rcv1-valid": (8000, 1000, 1000, 150),
+    "mnist": (60000, 10000, 784),
+    "caltech101-silhouettes": (4100, 2264, 2307, 784),
+    "adult": (5000, 1414, 26147, 123),
+    "connect4": (16000, 4000, 47557, 126),
+    "dna": (1400, 600, 1186, 180),
+    "mushrooms": (2000, 500, 5624, 112),
+    "nips": (400, 100, 1240, 500),
+    "ocr-letters": (32152, 10000, 10000, 128),
+    "rcv1": (40000, 10000, 150000, 150),
+    "web": (14000, 3188, 32561, 300),
+    "rcv1-valid": (8000, 1000, 1000, 150),
     "web-reshuffled": (14000, 3188, 32561, 300),
-}  # fmt: skip
+}
 
 
 def test_every_published_set_is_listed_with_its_sizes_and_pictures_in_the_published_order():
@@ -178,13 +189,17 @@ def shrunk(monkeypatch):
             tuple(replace(file, checksums=(sha256(contents.get(file.part, b"")),)) for file in form)
             for form in SOURCES[name].forms
         )
-        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], rows=counts, width=6, forms=forms))
+        monkeypatch.setitem(
+            SOURCES, name, replace(SOURCES[name], rows=counts, width=6, forms=forms)
+        )
         return rows
 
     return shrink
 
 
-@pytest.mark.parametrize("place", ["root/dna", "root/binary/dna", "root", "cache/cbm/data/binary/dna"])
+@pytest.mark.parametrize(
+    "place", ["root/dna", "root/binary/dna", "root", "cache/cbm/data/binary/dna"]
+)
 def test_text_files_are_read_from_every_folder_they_may_be_in(place, folder, monkeypatch, shrunk):
     """The folder of the environment comes before the cache."""
     rows = shrunk("dna")
@@ -209,15 +224,19 @@ def test_rcv1_valid_is_the_published_part_split_by_position(folder, shrunk):
     rows = joined(shrunk("rcv1-valid", lambda rows: {"valid": lines(joined(rows))}))
     write_text(folder, "rcv1", "valid", rows)
     parts = load("rcv1-valid").parts
-    assert [(part, len(its)) for part, its in parts.items()] == [("train", 7), ("valid", 4), ("test", 5)]
+    assert [(part, len(its)) for part, its in parts.items()] == [
+        ("train", 7),
+        ("valid", 4),
+        ("test", 5),
+    ]
     np.testing.assert_array_equal(np.concatenate([*parts.values()]), rows)
 
 
 def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrunk):
     rows = random_rows(6, 11, 6)
-    test = shrunk("web-reshuffled", lambda made: {"trainvalid": lines(rows), "test": lines(made["test"])})[
-        "test"
-    ]
+    test = shrunk(
+        "web-reshuffled", lambda made: {"trainvalid": lines(rows), "test": lines(made["test"])}
+    )["test"]
     write_text(folder, "web", "trainvalid", rows)
     write_text(folder, "web", "test", test)
     parts = load("web-reshuffled").parts
@@ -261,9 +280,18 @@ def test_rows_are_read_only_bytes_and_stay_so_when_sent_to_another_process(mnist
     data = load("mnist", hold_out=20, rows="last")
     for copy in (data, pickle.loads(pickle.dumps(data, protocol=5))):
         for rows in copy.parts.values():
-            assert (rows.dtype, rows.flags.c_contiguous, rows.flags.writeable) == (np.uint8, True, False)
+            assert (rows.dtype, rows.flags.c_contiguous, rows.flags.writeable) == (
+                np.uint8,
+                True,
+                False,
+            )
         assert copy.digest == data.digest
-        assert (copy.name, copy.levels, copy.upper_bound, copy.image) == ("mnist", 1, None, Image(2, 3))
+        assert (copy.name, copy.levels, copy.upper_bound, copy.image) == (
+            "mnist",
+            1,
+            None,
+            Image(2, 3),
+        )
     np.testing.assert_array_equal(np.concatenate([data.train, data.valid]), load("mnist").train)
     assert len(data.valid) == 20
     assert refusal(load, "mnist", hold_out=50).field == "hold_out"
@@ -300,7 +328,9 @@ def state_of(name):
     return state, listed.stderr + alone
 
 
-def test_a_set_with_a_wrong_file_is_damaged_everywhere_and_one_of_which_a_part_is_here_missing(folder, mnist):
+def test_a_set_with_a_wrong_file_is_damaged_everywhere_and_one_of_which_a_part_is_here_missing(
+    folder, mnist
+):
     assert re.search(r"^state +ok$", cbm("data", "list", "mnist").stdout, re.M)
     (folder / TEST).write_bytes(b"not images")
     state, told = state_of("mnist")
@@ -328,13 +358,23 @@ def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belon
     for entry in [*entries.values()][:2]:
         data = load(**entry.source.example)
         assert entry.rows == {"train": len(data.train)}
-        assert (entry.width, entry.ones, entry.state) == (data.width, data.train.mean(), "generated")
+        assert (entry.width, entry.ones, entry.state) == (
+            data.width,
+            data.train.mean(),
+            "generated",
+        )
     shown = cbm("data", "list", "dna").stdout
     lines = [re.split(r"  +", line) for line in shown.splitlines()]
-    for line in (["train", "1,400 rows of 180"], ["ones", "25.27%"], ["file", "dna.test.data: missing"]):
+    for line in (
+        ["train", "1,400 rows of 180"],
+        ["ones", "25.27%"],
+        ["file", "dna.test.data: missing"],
+    ):
         assert line in lines
     assert holds(shown, f"data: dna|Larochelle|{folder / 'dna'}")
     assert holds(shown, "600 rows of 180|1,186 rows of 180|CC BY 4.0")
-    assert "data: {name: shifting-bar, size: 9, bar: 1}" in cbm("data", "list", "shifting-bar").stdout
+    assert (
+        "data: {name: shifting-bar, size: 9, bar: 1}" in cbm("data", "list", "shifting-bar").stdout
+    )
     refused = cbm("data", "list", "mushroom", code=2)
     assert holds(refused.stderr, "mushrooms")

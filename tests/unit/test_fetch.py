@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from cbm_cli.datasets import fetch as fetching
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.published import SOURCES, File
+
 from tests.builders import cbm, holds, lines
 
 PARTS = ("train", "valid", "test")
@@ -24,9 +24,17 @@ ROWS = {
     for seed, part in enumerate(PARTS)
 }
 TEXTS = {part: lines(rows) for part, rows in ROWS.items()}
-git_blob = lambda content: "git:" + hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()  # noqa: E731
-sha256 = lambda content: "sha256:" + hashlib.sha256(content).hexdigest()  # noqa: E731
 FILE = "toy.train.data"
+
+
+def git_blob(content):
+    return "git:" + hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
+
+
+def sha256(content):
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
 URL = f"/binary/toy/{FILE}"
 
 
@@ -83,7 +91,9 @@ other = pytest.fixture(serving, name="other")  # another mirror, which has all f
 
 @pytest.fixture(autouse=True)
 def _away_from_this_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))  # between tries
+    monkeypatch.setattr(
+        "pooch.core.time", SimpleNamespace(sleep=lambda seconds: None)
+    )  # between tries
     for variable in ("CBM_DATA_DIR", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -100,7 +110,9 @@ def toy(monkeypatch, tmp_path, server, other):
             urls = tuple(f"{mirror.address}/binary/toy/toy.{part}.data" for mirror in mirrors)
             files.append(File(f"toy.{part}.data", part, (checksum(TEXTS[part]),), urls))
         rows = dict.fromkeys(PARTS, 3000)
-        small = replace(SOURCES["dna"], folder="binary/toy", forms=(tuple(files),), rows=rows, width=40)
+        small = replace(
+            SOURCES["dna"], folder="binary/toy", forms=(tuple(files),), rows=rows, width=40
+        )
         monkeypatch.setitem(SOURCES, "dna", small)
 
     publish()
@@ -137,13 +149,17 @@ def test_fetched_files_are_loaded_from_where_they_were_put(checksum, toy, place)
     result = fetch()
     assert result.stdout == ""
     *urls, line = result.stderr.splitlines()
-    assert [holds(one, f"toy.{part}.data") for one, part in zip(urls, PARTS, strict=True)] == [True] * 3
+    assert [holds(one, f"toy.{part}.data") for one, part in zip(urls, PARTS, strict=True)] == [
+        True
+    ] * 3
     assert line.endswith(str(place))
     assert_whole(place)
     assert_loaded()
 
 
-def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(toy, tmp_path, monkeypatch, server):
+def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(
+    toy, tmp_path, monkeypatch, server
+):
     monkeypatch.delenv("CBM_DATA_DIR")
     fetch()
     assert_loaded()
@@ -161,7 +177,9 @@ def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(toy, tmp_path
     assert server.requests == [URL]
 
 
-def test_a_packed_file_replaces_a_wrong_plain_one_that_would_be_read_first(toy, server, place, monkeypatch):
+def test_a_packed_file_replaces_a_wrong_plain_one_that_would_be_read_first(
+    toy, server, place, monkeypatch
+):
     toy(mirrors=(server,))
     first, *others = SOURCES["dna"].forms[0]
     form = replace(first, urls=(f"{server.address}{URL}.gz",)), *others
@@ -197,7 +215,9 @@ def test_an_interrupted_download_starts_again(mood, toy, server, other, place, m
     assert other.requests == []
 
 
-def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place, tmp_path, monkeypatch):
+def test_two_fetches_at_once_from_a_slow_server_both_succeed(
+    toy, server, place, tmp_path, monkeypatch
+):
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
     toy(mirrors=(server,))  # no other one helps out
     server.moods[URL] = ["slow"] * 2
@@ -211,7 +231,9 @@ def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place,
     assert_whole(place)
 
 
-def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, place, tmp_path, monkeypatch):
+def test_what_another_process_has_fetched_meanwhile_is_no_failure(
+    toy, server, place, tmp_path, monkeypatch
+):
     toy(mirrors=(server,))
     server.moods[URL.replace(*PARTS[::2])] = ["broken"]
     download = fetching._download
@@ -227,7 +249,9 @@ def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, p
     assert fetching.fetch("dna") == (place, False)
 
 
-@pytest.mark.parametrize("before", [{}, {FILE: b"0,1\n"}])  # what was there stays until better has come
+@pytest.mark.parametrize(
+    "before", [{}, {FILE: b"0,1\n"}]
+)  # what was there stays until better has come
 def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, server, place, before):
     toy(mirrors=(server,))
     server.moods[URL] = ["wrong"]
@@ -235,7 +259,9 @@ def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, serv
     for name, content in before.items():
         (place / name).write_bytes(content)
     told = fetch(code=2).stderr
-    assert holds(told, f"{server.address}{URL}|{sha256(TEXTS['train'])}|{sha256(TEXTS['train'][::-1])}")
+    assert holds(
+        told, f"{server.address}{URL}|{sha256(TEXTS['train'])}|{sha256(TEXTS['train'][::-1])}"
+    )
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
 
 
@@ -250,7 +276,9 @@ def test_without_a_network_one_line_says_what_to_put_where(toy, server, place):
     assert line.endswith(str(place))
 
 
-def test_a_set_that_fails_does_not_keep_the_others_from_coming(toy, server, place, tmp_path, monkeypatch):
+def test_a_set_that_fails_does_not_keep_the_others_from_coming(
+    toy, server, place, tmp_path, monkeypatch
+):
     monkeypatch.setattr(fetching, "fetchable", lambda: ["web", "dna", "rcv1"])
     for name in ("web", "rcv1"):
         (form,) = SOURCES[name].forms
@@ -289,14 +317,18 @@ def test_a_home_of_nobody_is_named(monkeypatch, command):
 
 def test_addresses_and_checksums_are_well_formed():
     for file in (file for source in SOURCES.values() for form in source.forms for file in form):
-        assert all(re.fullmatch("sha256:[0-9a-f]{64}|git:[0-9a-f]{40}", one) for one in file.checksums)
+        assert all(
+            re.fullmatch("sha256:[0-9a-f]{64}|git:[0-9a-f]{40}", one) for one in file.checksums
+        )
         assert all(re.match("https?://", url) for url in file.urls)
         assert all(url.rpartition("/")[2].removesuffix(".gz") == file.stem for url in file.urls)
     published = [name for name, source in SOURCES.items() if source.forms]
     assert fetching.fetchable() == [name for name in published if name != "web-reshuffled"]
 
 
-@pytest.mark.parametrize(("content", "state"), [(b"0\n1\n", "ok"), (b"1\n0\n", "ok"), (b"1\n1\n", "damaged")])
+@pytest.mark.parametrize(
+    ("content", "state"), [(b"0\n1\n", "ok"), (b"1\n0\n", "ok"), (b"1\n1\n", "damaged")]
+)
 def test_either_published_order_of_connect4_is_right(content, state, tmp_path, monkeypatch):
     file = File("toy.data", "", (git_blob(b"1\n0\n"), sha256(b"0\n1\n")))
     monkeypatch.setitem(SOURCES, "connect4", replace(SOURCES["connect4"], forms=((file,),)))

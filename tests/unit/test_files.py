@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import savemat
-from scipy.sparse import csr_matrix
-
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.settings import Data
 from cbm_cli.results import Store
+from scipy.io import savemat
+from scipy.sparse import csr_matrix
+
 from tests.builders import GRID as BARS
 from tests.builders import arrays as npy
 from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, summary
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.usefixtures("here")
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)
 ROWS[4] = 0  # a LIBSVM line of a label alone
 ROWS[7, -1] = 1  # and the largest index
-STARTED = np.maximum(ROWS, np.eye(1, 6, dtype=np.uint8))  # no row is zero: that would be an empty line
+STARTED = np.maximum(
+    ROWS, np.eye(1, 6, dtype=np.uint8)
+)  # no row is zero: that would be an empty line
 GREY = (np.arange(120) * 2).reshape(20, 6).astype(np.uint8)
 GREY_16 = (np.arange(120) % 17).reshape(20, 6)
 GREY_16[0, 1] = 0  # a first line of different numbers may be names
@@ -44,7 +46,10 @@ def mat(version: str = "5", **arrays: np.ndarray) -> bytes:
 
 
 def libsvm(rows: np.ndarray, label: str = "+1 ") -> bytes:
-    items = (" ".join(f"{i + 1}:{value}" for i, value in enumerate(row) if value) for row in rows.tolist())
+    items = (
+        " ".join(f"{i + 1}:{value}" for i, value in enumerate(row) if value)
+        for row in rows.tolist()
+    )
     return "".join(f"{label}{line}\n" for line in items).encode()
 
 
@@ -99,7 +104,11 @@ def test_a_data_set_is_called_as_its_file_without_folder_and_endings(name, tmp_p
 def test_one_file_may_hold_all_parts(maker, valid):
     names = "train_data", valid, "test"
     parts = [ROWS[:10], ROWS[10:15], ROWS[15:]]
-    labels = {"train_labels": np.ones((10, 1)), "classnames": np.array(["a", "bc"]), "y": np.arange(20)}
+    labels = {
+        "train_labels": np.ones((10, 1)),
+        "classnames": np.array(["a", "bc"]),
+        "y": np.arange(20),
+    }
     put(maker(**dict(zip(names, parts, strict=True)), **labels))
     for binarise in (None, "threshold", "sample", "none"):  # of zeros and ones, all the same
         dataset = load(path="rows", binarise=binarise)
@@ -254,7 +263,9 @@ def test_values_beyond_the_scale_are_refused(value, options, told):
 
 
 def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale():
-    ways = [({"threshold": value}, value) for value in (8, 0, 15, 1)] + [({"threshold": 3, "scale": 16}, 3)]
+    ways = [({"threshold": value}, value) for value in (8, 0, 15, 1)] + [
+        ({"threshold": 3, "scale": 16}, 3)
+    ]
     ways += [({"binarise": "threshold", "scale": 16}, 8), ({"threshold": 0.25, "scale": 16}, 4)]
     for kind in (np.uint8, np.float64):
         put(lines(GREY_16.astype(kind)))
@@ -275,7 +286,9 @@ def test_an_unknown_scale_is_refused_with_the_remedy(binarise):
     assert holds(error, "row 1, column 3|2")
     images = idx(GREY_16.astype(np.uint8).reshape(20, 2, 3))  # bytes: 0 to 255
     assert load(path=put(images), binarise="none").train.max() == 16
-    assert refusal(load, path=put(lines(GREY_16 + 111)), binarise=binarise).field == "scale"  # seven bits
+    assert (
+        refusal(load, path=put(lines(GREY_16 + 111)), binarise=binarise).field == "scale"
+    )  # seven bits
     assert load(path=put(lines(GREY_16 + 112)), binarise="none").train.max() == 128  # to 128: bytes
 
 
@@ -375,7 +388,11 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert holds(run("../grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
     (cell, *_) = Store(Path("out/mine")).manifest().cells
-    assert (cell["data"], cell["data_path"], cell["data_test"]) == ("rows", "rows.csv", "parts/t.npz")
+    assert (cell["data"], cell["data_path"], cell["data_test"]) == (
+        "rows",
+        "rows.csv",
+        "parts/t.npz",
+    )
     (row, *_) = summary("out", "mine")
     assert ("data_binarise" in cell, int(row["n_train"]), int(row["n_test"])) == (False, 20, 5)
 
@@ -407,7 +424,10 @@ def test_the_same_rows_in_two_files_are_refused_as_one_data_set():
 def test_a_run_that_continues_trials_tells_what_else_is_not_reused(grid, monkeypatch):
     monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     grid(BARS)
-    longer, some = ("--set", "updates=200", "--set"), "bars: 4 finished trials not reused: 4 of other"
+    longer, some = (
+        ("--set", "updates=200", "--set"),
+        "bars: 4 finished trials not reused: 4 of other",
+    )
     for change, told in (("trials=2", ""), ("sampler=[CD-1, PCD-1]", some)):
         cbm("run", "grid.yaml", "-j", 0, "-o", change)
         said = cbm("run", "grid.yaml", "-j", 0, "-o", change, "--dry-run", *longer, change).stderr

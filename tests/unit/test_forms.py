@@ -4,17 +4,17 @@ import re
 from math import nan
 from pathlib import Path
 
+import cbm_cli as cbm
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
-
-import cbm_cli as cbm
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.files import ALL, rows_of
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.published import find
+
 from tests.builders import arrays, grid_text, holds, idx, refusal
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -173,7 +173,11 @@ FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
     "words": (frame_of(kind="a"), ALL, "row 1, column 6 (kind)|drop: [kind]"),
     "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
     "gap": (frame_of(q=[1.0] * 7 + [nan] + [0.0] * 4), ALL, "1 gap|row 8, column 6 (q)|dropna"),
-    "gap behind": (frame_of(q=[nan] * 12), Columns(dropped="1, 2"), "12 gaps|row 1, column 6 (q)|2 more"),
+    "gap behind": (
+        frame_of(q=[nan] * 12),
+        Columns(dropped="1, 2"),
+        "12 gaps|row 1, column 6 (q)|2 more",
+    ),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
     "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
     "numbered": (pd.DataFrame(ROWS), Columns(dropped="1"), "column 1 by number|column 2 by name"),
@@ -260,10 +264,15 @@ def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
     assert holds(error, told)
 
 
-@pytest.mark.parametrize("rows", [frame_of(), ROWS, arrow(frame_of())], ids=["frame", "array", "arrow"])
+@pytest.mark.parametrize(
+    "rows", [frame_of(), ROWS, arrow(frame_of())], ids=["frame", "array", "arrow"]
+)
 def test_rows_within_a_grid_are_refused_with_where_to_pass_them(rows):
     grid = {"experiments": {"toy": {"data": {"path": rows}}}}
-    for call in (lambda: cbm.run(grid), lambda: cbm.run("grid.yaml", changes={"data": {"path": rows}})):
+    for call in (
+        lambda: cbm.run(grid),
+        lambda: cbm.run("grid.yaml", changes={"data": {"path": rows}}),
+    ):
         Path("grid.yaml").write_text(GRID)
         assert holds(refusal(call), f"{type(rows).__name__}|data=rows")
 
@@ -273,7 +282,9 @@ def test_frames_from_python_are_trained_on_with_their_parts_and_names():
     turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)
     given = {"path": frame_of(label=1), "test": polars(turned), "drop": ["label"], "name": "mine"}
     short = {"trials": 1, "progress": False, "changes": {"epochs": 1, "batch": 2}}
-    parts = cbm.run("grid.yaml", data=cbm.data("shifting-bar", size=5, bar=1) | {"test": None}, **short)
+    parts = cbm.run(
+        "grid.yaml", data=cbm.data("shifting-bar", size=5, bar=1) | {"test": None}, **short
+    )
     assert {*parts.summaries()["n_train"]} == {5}
     for more in ({"hold_out": np.int64(3)}, {"hold_out": 2.0}, {"valid": arrow(frame_of(label=1))}):
         rows = cbm.run("grid.yaml", data=given | more, **short).summaries()

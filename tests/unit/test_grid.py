@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Data, Model, Settings, TableSpec
+
 from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of, refusal
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments.yaml"
@@ -105,7 +105,11 @@ def test_when_changes_cells_in_order_and_each_change_sees_those_before():
       - {if: {init: zero, data: {flip: true}}, set: {epochs: 7, weight_decay: 0.2}}
       - {if: {batch: 100, momentum: 0}, set: {weight_scale: 0.3}}
 """
-    flipped = {"data": Data(name="shifting-bar", size=9, bar=1, flip=True), "offsets": "00", "init": "zero"}
+    flipped = {
+        "data": Data(name="shifting-bar", size=9, bar=1, flip=True),
+        "offsets": "00",
+        "init": "zero",
+    }
     length = {"updates": None, "epochs": 7, "weight_decay": {"l2": 0.2}, "weight_scale": 0.3}
     found = cells(PLAIN.replace("dd^b_s", "[00, dd^b_s]") + when)
     assert found == (settings(**flipped, **length), settings(weight_scale=0.3))
@@ -128,15 +132,25 @@ experiments:
     toy, other = read(text).experiments.values()
     assert (toy.trials, toy.seed, toy.table) == (3, 7, TableSpec(columns=("init",)))
     assert (other.trials, other.seed) == (4, 7)
-    found = [(it.learning_rate.start, it.updates, it.epochs, it.init) for it in (*toy.cells, *other.cells)]
-    expected = [(0.1, 100, None, "zero"), (0.2, 100, None, "zero"), (0.3, None, 5, "inverse-sigmoid")]
+    found = [
+        (it.learning_rate.start, it.updates, it.epochs, it.init)
+        for it in (*toy.cells, *other.cells)
+    ]
+    expected = [
+        (0.1, 100, None, "zero"),
+        (0.2, 100, None, "zero"),
+        (0.3, None, 5, "inverse-sigmoid"),
+    ]
     assert found == expected
 
 
 @pytest.mark.parametrize(
     ("given", "axes"),
     [
-        ("{rows: model.hidden, columns: [init, batch]}", (("model_hidden",), ("init", "batch"), ("data",))),
+        (
+            "{rows: model.hidden, columns: [init, batch]}",
+            (("model_hidden",), ("init", "batch"), ("data",)),
+        ),
         ("{columns: data}", (("sampler", "learning_rate"), ("data",), ())),
         ("{columns: [sampler, learning_rate]}", ((), ("sampler", "learning_rate"), ("data",))),
         ("{rows: offsets, groups: sampler}", (("offsets",), (), ("sampler",))),
@@ -151,7 +165,13 @@ def test_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
     (tmp_path / "grid.yaml").write_bytes(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode())
     toy = read_grid(tmp_path / "grid.yaml").experiments["toy"]
     assert toy.cells == (settings(),)
-    assert (toy.name, toy.description, toy.trials, toy.seed, toy.table) == ("toy", "", 25, 1, TableSpec())
+    assert (toy.name, toy.description, toy.trials, toy.seed, toy.table) == (
+        "toy",
+        "",
+        25,
+        1,
+        TableSpec(),
+    )
 
 
 def test_trial_k_has_the_same_seed_in_every_cell():
@@ -159,7 +179,10 @@ def test_trial_k_has_the_same_seed_in_every_cell():
     found = [(trial.number, trial.settings.learning_rate.start) for trial in trials]
     assert found == [*product(range(3), (0.1, 0.2))]
     (late, *_) = read(f"{PLAIN}    seed: {2**32 + 5}\n").experiments["toy"]
-    for trial, seed in [(late, [5, 0, 1, 0]), *((trial, [1, trial.number, 0, 0]) for trial in trials)]:
+    for trial, seed in [
+        (late, [5, 0, 1, 0]),
+        *((trial, [1, trial.number, 0, 0]) for trial in trials),
+    ]:
         # halves of the two numbers, the low ones first
         assert trial.seed == np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
 
@@ -195,7 +218,9 @@ def test_long_chains_of_groups_are_resolved():
 
 
 def test_a_default_serves_the_experiments_that_it_suits():
-    other = "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: PCD-1, learning_rate: 1"
+    other = (
+        "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: PCD-1, learning_rate: 1"
+    )
     error = refused("defaults: {chains: 5}\n" + PLAIN)
     assert problems_of(error) == [("1", "defaults.chains", "unsuited")]
     text = f"defaults: {{chains: 5}}\n{PLAIN}  other: {{{other}, updates: 9, start_from: toy}}\n"
@@ -229,7 +254,12 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
 @pytest.mark.parametrize(
     ("text", "changes", "paths", "values"),
     [
-        (PLAIN, {"learning_rate": "5e-2", "updates": "7"}, "learning_rate.start updates", [(0.05, 7)]),
+        (
+            PLAIN,
+            {"learning_rate": "5e-2", "updates": "7"},
+            "learning_rate.start updates",
+            [(0.05, 7)],
+        ),
         (PLAIN, {"sampler": "[CD-1, PCD-1]"}, "sampler", [("CD-1",), ("PCD-1",)]),
         (PLAIN, {"epochs": "3"}, "updates epochs", [(None, 3)]),
         (BAR_OR_MNIST, {"data.flip": "[off, on]"}, "data.title", TITLES),
@@ -238,8 +268,18 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
         # Conditions may then hold nowhere, and fields have no effect
         (RATES, {"learning_rate": "0.3"}, "learning_rate.start", [(0.3,)]),
         (grid_text("dbm"), {"model.hidden": "[7, 3]"}, "model.hidden", [((7, 3),)]),
-        (grid_text("dbm"), {"model.hidden": "[[7, 3], 4-2]"}, "model.hidden", [((7, 3),), ((4, 2),)]),
-        (DECAYING, {"learning_rate.start": "0.3"}, "learning_rate.start learning_rate.decay", [(0.3, 0.5)]),
+        (
+            grid_text("dbm"),
+            {"model.hidden": "[[7, 3], 4-2]"},
+            "model.hidden",
+            [((7, 3),), ((4, 2),)],
+        ),
+        (
+            DECAYING,
+            {"learning_rate.start": "0.3"},
+            "learning_rate.start learning_rate.decay",
+            [(0.3, 0.5)],
+        ),
         # A part may be set after the whole
         (
             PLAIN,
@@ -270,14 +310,20 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, paths, valu
 )
 def test_bad_override_is_told_once_by_the_option(change, told):
     field, _, text = change.partition("=")
-    error, (kind, named, *inner) = refused(SEVERAL, {field: text}), told.split(maxsplit=1 + told.count(" s"))
+    error, (kind, named, *inner) = (
+        refused(SEVERAL, {field: text}),
+        told.split(maxsplit=1 + told.count(" s")),
+    )
     assert problems_of(error) == [(f"--set {field}", "".join(inner), kind)]
     assert named in str(error)
 
 
 def test_trials_given_by_the_caller_win_and_are_told_by_their_option():
     for named, trials in ({}, 4), ({"trials": 3}, 3):
-        assert read(PLAIN + "    trials: 5\n", {"trials": "4"}, **named).experiments["toy"].trials == trials
+        assert (
+            read(PLAIN + "    trials: 5\n", {"trials": "4"}, **named).experiments["toy"].trials
+            == trials
+        )
     assert problems_of(refused(SEVERAL, trials=0)) == [("--trials", "", "value")]
 
 
@@ -416,9 +462,20 @@ def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
     )
     found = cells(text)
     assert len(set(found)) == len(found) == (1 + 2 + 2) * (1 + 2)
-    assert {(cell.sampler, cell.chains) for cell in found} == {("PT_10", None), ("PCD-1", 2), ("PCD-1", 4)}
-    factors = {(cell.offsets, cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found}
-    moving = {("d0^b_s", 0.1, 0.01), ("d0^b_s", 0.2, 0.01), ("dd^b_s", 0.1, 0.1), ("dd^b_s", 0.2, 0.2)}
+    assert {(cell.sampler, cell.chains) for cell in found} == {
+        ("PT_10", None),
+        ("PCD-1", 2),
+        ("PCD-1", 4),
+    }
+    factors = {
+        (cell.offsets, cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found
+    }
+    moving = {
+        ("d0^b_s", 0.1, 0.01),
+        ("d0^b_s", 0.2, 0.01),
+        ("dd^b_s", 0.1, 0.1),
+        ("dd^b_s", 0.2, 0.2),
+    }
     assert factors == {("00", 0.01, 0.01)} | moving
     alone = cells(without("offsets") + "    offsets: 00\n")
     assert alone[0] in found  # the same settings, and so the same run-id
@@ -428,7 +485,9 @@ def test_each_value_needs_an_effect_on_some_cell():
     axes = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
     error = refused(axes + "    exclude: [{offsets: dd^b_s, sliding_factor: 0.1}]\n")
     assert problems_of(error) == [("9", "toy.sliding_factor", "unsuited")]
-    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate: {runs: 5}}}]\n"
+    changed = (
+        "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate: {runs: 5}}}]\n"
+    )
     told = problems_of(refused(PLAIN + changed))
     assert told == [("10", "toy.when.set.evaluate.runs", "unsuited")]
 
@@ -439,7 +498,10 @@ def test_experiments_that_start_from_each_other_are_refused():
     )
     error = refused(text)
     told = [(field, kind) for _, field, kind in problems_of(error)]
-    assert told == [("a.start_from.experiment", "conflict"), ("b.start_from.experiment", "conflict")]
+    assert told == [
+        ("a.start_from.experiment", "conflict"),
+        ("b.start_from.experiment", "conflict"),
+    ]
 
 
 def test_errors_found_with_the_data_name_the_place_of_their_field():
@@ -526,7 +588,8 @@ def test_what_is_no_grid_is_refused_with_its_place(text, place, kind, tmp_path):
 
 BOMB = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
 AXES = "".join(
-    f"    {field}: {[*range(1, 101)]}\n" for field in ("weight_scale", "weight_decay", "batch", "chains")
+    f"    {field}: {[*range(1, 101)]}\n"
+    for field in ("weight_scale", "weight_decay", "batch", "chains")
 )
 NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]}}}\n"
 
@@ -574,9 +637,14 @@ def test_settings_have_the_same_names_in_tables_and_options(name):
 
 
 def test_a_setting_of_several_columns_shows_those_that_vary():
-    for factors, rows in (("[0.1, 0.2]", ("visible", "hidden")), ("{hidden: [0.1, 0.2]}", ("hidden",))):
+    for factors, rows in (
+        ("[0.1, 0.2]", ("visible", "hidden")),
+        ("{hidden: [0.1, 0.2]}", ("hidden",)),
+    ):
         text = PLAIN + f"    sliding_factor: {factors}\n    table: {{rows: sliding_factor}}\n"
-        assert read(text).experiments["toy"].table.rows == tuple(f"sliding_factor_{one}" for one in rows)
+        assert read(text).experiments["toy"].table.rows == tuple(
+            f"sliding_factor_{one}" for one in rows
+        )
 
 
 # ---- The experiments of the paper ----
@@ -598,12 +666,23 @@ eight-sets-200-slow=32 eight-sets-200-slow-short=32 divergence=14 divergence-cau
 natural-gradient=18 norms-small=4 dbm-mnist=6 dbm-mnist-short=2 dbm-caltech=9 dbm-caltech-short=4
 dbm-eight-sets=32 dbm-eight-sets-two-sweeps=32 dbm-eight-sets-short=4 auto-encoder=38 auto-encoder-short=8
 """
-TEN = {"eight-sets-200-slow", "dbm-mnist", "dbm-caltech", "dbm-eight-sets", "dbm-eight-sets-two-sweeps"}
-TRIALS = dict.fromkeys(TEN | {"auto-encoder"}, 10) | {"big-divergence": 1, "big-divergence-full-batch": 1}
+TEN = {
+    "eight-sets-200-slow",
+    "dbm-mnist",
+    "dbm-caltech",
+    "dbm-eight-sets",
+    "dbm-eight-sets-two-sweeps",
+}
+TRIALS = dict.fromkeys(TEN | {"auto-encoder"}, 10) | {
+    "big-divergence": 1,
+    "big-divergence-full-batch": 1,
+}
 
 
 def test_experiments_of_the_paper_expand_to_their_tables():
-    assert {f"{name}={len(one.cells)}" for name, one in paper().experiments.items()} == {*CELLS.split()}
+    assert {f"{name}={len(one.cells)}" for name, one in paper().experiments.items()} == {
+        *CELLS.split()
+    }
     for name, one in paper().experiments.items():
         assert name.endswith("-short") or one.trials == TRIALS.get(name, 25)
         assert one.description
@@ -614,7 +693,14 @@ def test_a_short_experiment_is_less_of_the_long_one():
     """The same cells, or some of them, but for length, evaluations and stand-ins; or fewer trials."""
     experiments = paper().experiments
     stand_ins = {"rcv1-valid": "rcv1", "web-reshuffled": "web"}
-    less = {"updates", "epochs", "evaluate_every", "evaluate_parts", "evaluate_rows", "pretraining_epochs"}
+    less = {
+        "updates",
+        "epochs",
+        "evaluate_every",
+        "evaluate_parts",
+        "evaluate_rows",
+        "pretraining_epochs",
+    }
 
     def essence(cell):
         row = {key: value for key, value in cell.row().items() if key not in less}
@@ -622,7 +708,9 @@ def test_a_short_experiment_is_less_of_the_long_one():
 
     shorts = [name for name in experiments if name.endswith("-short")]
     assert len(shorts) == 12
-    for short, full in ((experiments[name], experiments[name.removesuffix("-short")]) for name in shorts):
+    for short, full in (
+        (experiments[name], experiments[name.removesuffix("-short")]) for name in shorts
+    ):
         assert short.trials <= full.trials
         whole = [essence(cell) for cell in full.cells]
         assert all(essence(cell) in whole for cell in short.cells)

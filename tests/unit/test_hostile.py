@@ -14,12 +14,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from scipy.io import savemat
-from scipy.sparse import csr_matrix
-
 from cbm_cli import arrays as npz
 from cbm_cli.cli import main
 from cbm_cli.cli.progress import Display
@@ -34,21 +28,40 @@ from cbm_cli.results import read_progress
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.text import CONTROL, FORMATS
 from cbm_cli.trial.own_recorders import compile_recorder
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.io import savemat
+from scipy.sparse import csr_matrix
 
-# isort: off
 from tests.builders import (
-    GRID, MACHINES, arrays, cbm, grid_text, holds, idx, layered, lines, machine_file, problems_of,
-    refusal, run_grid, summary,
-)  # fmt: skip
+    GRID,
+    MACHINES,
+    arrays,
+    cbm,
+    grid_text,
+    holds,
+    idx,
+    layered,
+    lines,
+    machine_file,
+    problems_of,
+    refusal,
+    run_grid,
+    summary,
+)
 
 pytestmark = pytest.mark.usefixtures("here")
 
 ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)
 CORPUS = Path(__file__).parents[1] / "corpus"
 QUICK = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None,
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+)
 
 
 def limited(monkeypatch, room):
@@ -80,7 +93,9 @@ def read_rows(path):
 
 
 TWO_KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
-MACHINE_FILES = [arrays(**machine_file(layered(sizes, 1), kind)) for kind, sizes in TWO_KINDS.items()]
+MACHINE_FILES = [
+    arrays(**machine_file(layered(sizes, 1), kind)) for kind, sizes in TWO_KINDS.items()
+]
 READERS = {
     "text": (read_rows, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
     "npy": (read_rows, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
@@ -102,8 +117,9 @@ def changed(content, edits):
 
 EDITS = st.lists(
     st.tuples(st.sampled_from(["flip", "cut", "insert"]), st.floats(0, 1), st.integers(0, 255)),
-    min_size=1, max_size=4,
-)  # fmt: skip
+    min_size=1,
+    max_size=4,
+)
 
 
 def complaint_of(reader, *arguments):
@@ -131,7 +147,9 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(name, which, edits, monke
     check_read(reader, changed(contents[which % len(contents)], edits))
 
 
-@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*")), ids=lambda path: "-".join(path.parts[-2:]))
+@pytest.mark.parametrize(
+    "path", sorted(CORPUS.glob("*/*")), ids=lambda path: "-".join(path.parts[-2:])
+)
 def test_inputs_that_once_failed_are_refused(path, monkeypatch):
     limited(monkeypatch, 2**24)
     content = path.read_bytes()
@@ -172,7 +190,9 @@ def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value,
 def claimed(shape, dtype="<f8"):
     """Content of an NPY file with a header of any shape, and ten bytes."""
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"shape": shape, "fortran_order": False, "descr": dtype})
+    np.lib.format.write_array_header_1_0(
+        stream, {"shape": shape, "fortran_order": False, "descr": dtype}
+    )
     return stream.getvalue() + bytes(10)
 
 
@@ -203,7 +223,7 @@ BOMBS = {
     "columns": (b"1," * 200_000 + b"1\n", "100,000"),
     "rows": (b"0.5,1\n" * 1_000_000, "16,000,000"),
     "idx": (b"\0\0\x08\3" + b"\xff" * 12, ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BOMBS)
@@ -236,7 +256,11 @@ def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [('a: "\\ud800"', "1"), ('"\\ud800": 1', "1"), ("a: !!python/object/apply:os.system [ls]", "1")],
+    [
+        ('a: "\\ud800"', "1"),
+        ('"\\ud800": 1', "1"),
+        ("a: !!python/object/apply:os.system [ls]", "1"),
+    ],
 )
 def test_odd_values_of_yaml_are_refused(text, place):
     Path("grid.yaml").write_text(text)
@@ -285,9 +309,13 @@ FIELDS = [*yaml.safe_load(GRID)["experiments"]["bars"]]
 WORDS = [*FIELDS, "defaults", "experiments", "zip", "when", "exclude", "if", "set"]
 ODD = ["00", "dd^b_s", "PT_10", "rbm", "mnist", "exact", "1 epoch", "=1", "\x1b[31m", "\ud800"]
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=8),
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**20), 10**20),
+    st.floats(),
+    st.text(max_size=8),
     st.sampled_from([*WORDS, *ODD]),
-)  # fmt: skip
+)
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SCALARS, inner, max_size=3),
@@ -296,7 +324,10 @@ VALUES = st.recursive(
 
 
 @QUICK
-@given(st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1, max_size=4), st.sampled_from([*MACHINES]))
+@given(
+    st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1, max_size=4),
+    st.sampled_from([*MACHINES]),
+)
 def test_any_grid_gives_experiments_or_complaints(fields, kind):
     whole = yaml.safe_load(grid_text(kind))
     whole["experiments"]["toy"] |= fields
@@ -305,7 +336,10 @@ def test_any_grid_gives_experiments_or_complaints(fields, kind):
 
 
 @QUICK
-@given(st.sampled_from([*FIELDS, "data.flip", "trials", "nothing"]), st.text() | VALUES.map(yaml.safe_dump))
+@given(
+    st.sampled_from([*FIELDS, "data.flip", "trials", "nothing"]),
+    st.text() | VALUES.map(yaml.safe_dump),
+)
 def test_any_text_of_set_is_read_or_refused(field, text):
     check_grid(GRID, {field: text})
 
@@ -314,7 +348,20 @@ def test_any_text_of_set_is_read_or_refused(field, text):
 
 
 def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
-    names = ["..", "../x", ".hidden", "a/b", "a b", "a\\u001b[31m", "a\\0", "-rf", "=1", "x" * 101, "", "é"]
+    names = [
+        "..",
+        "../x",
+        ".hidden",
+        "a/b",
+        "a b",
+        "a\\u001b[31m",
+        "a\\0",
+        "-rf",
+        "=1",
+        "x" * 101,
+        "",
+        "é",
+    ]
     for name in [*names, "con", "NUL.txt", "com1.x", "x.", "aux"]:
         Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
         told = problems_of(refusal(read_grid, Path("grid.yaml")))
@@ -458,7 +505,13 @@ def test_no_encoding_of_a_terminal_is_an_error(encoding):
 def test_a_name_with_dollars_is_no_formula_of_a_picture():
     Path("rows.csv").write_bytes(lines(ROWS))
     data = "[{path: rows.csv, name: 'a$\\x$b'}, {name: bars-and-stripes, size: 2}]"
-    run_grid(GRID.replace("{name: bars-and-stripes, size: 2}", data), "--trials", 1, "--set", "updates=20")
+    run_grid(
+        GRID.replace("{name: bars-and-stripes, size: 2}", data),
+        "--trials",
+        1,
+        "--set",
+        "updates=20",
+    )
     cbm("plot", "results", "curves", "bars", "-o", "curves.png")
     for command in ("ls results bars", "table", "evaluate results"):
         assert "a$\\x$b" in cbm(*command.split()).stdout

@@ -4,10 +4,10 @@ import string
 from contextlib import suppress
 
 import pytest
-
 from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler, Scheme
+
 from tests.builders import refusal
 
 
@@ -77,7 +77,11 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
         (Sampler, ["PT_1-3"], "PCD-3"),
         (Sampler, ["PT_0", "PT_1"], " 2 "),
         (Sampler, ["CD-0", "PT_10-0"], " 1 "),
-        (Sampler, ["CD", "CD1", "PT-10", "PT10", "cd-1", "CD--1", "CD-1.5", ""], "CD-k, PCD-k, PT_c, PT_c-k"),
+        (
+            Sampler,
+            ["CD", "CD1", "PT-10", "PT10", "cd-1", "CD--1", "CD-1.5", ""],
+            "CD-k, PCD-k, PT_c, PT_c-k",
+        ),
     ],
 )
 def test_other_text_is_refused_with_what_was_meant(kind, texts, named):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import NESTED
+
 from tests.builders import VALIDATOR, cbm, grid_text, refusal
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments.yaml"
@@ -69,7 +69,10 @@ def test_schema_accepts_what_the_reader_accepts(line):
     assert read(toy(line)).experiments["toy"].cells
 
 
-FILES = [toy(f"data: {one}") for one in ("{valid: v.csv}", "{name: mnist, valid: v.csv}", "{name: digits}")]
+FILES = [
+    toy(f"data: {one}")
+    for one in ("{valid: v.csv}", "{name: mnist, valid: v.csv}", "{name: digits}")
+]
 OTHERS = ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
 
 

@@ -6,11 +6,10 @@ import json
 import re
 import shutil
 
+import cbm_cli as cbm_api
 import numpy as np
 import pandas as pd
 import pytest
-
-import cbm_cli as cbm_api
 from cbm_cli.grid.read import read_grid
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import Part, draw
@@ -18,6 +17,7 @@ from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.statistics import build_table
+
 from tests.builders import (
     cbm,
     change_manifest,
@@ -27,7 +27,7 @@ from tests.builders import (
     problems_of,
     refusal,
     run_grid,
-)  # fmt: skip
+)
 from tests.pictures import page_of
 
 SWEEP = """
@@ -67,10 +67,18 @@ def records(results, *options):
 
 
 def test_a_table_of_selected_cells_has_their_numbers_and_no_others(results):
-    rows, every = records(results, "sweep", "--select", "learning_rate=1e-1"), records(results, "sweep")
-    assert [row["mean"] for row in rows] == [row["mean"] for row in every if row["learning_rate"] == "0.1"]
+    rows, every = (
+        records(results, "sweep", "--select", "learning_rate=1e-1"),
+        records(results, "sweep"),
+    )
+    assert [row["mean"] for row in rows] == [
+        row["mean"] for row in every if row["learning_rate"] == "0.1"
+    ]
     both = records(results, "sweep", "--select", "learning_rate=0.1,0.3", "--select", "offsets=00")
-    assert [(row["learning_rate"], row["offsets"]) for row in both] == [("0.1", "00"), ("0.3", "00")]
+    assert [(row["learning_rate"], row["offsets"]) for row in both] == [
+        ("0.1", "00"),
+        ("0.3", "00"),
+    ]
     alone = records(results, "--select", "learning_rate=0.3")  # one table: slow has no such cell
     assert {row["learning_rate"] for row in alone} == {"0.3"}
 
@@ -80,8 +88,13 @@ def test_commands_read_the_same_cells(results):
     found = json.loads(cbm("best", results, "sweep", *option, "--json").stdout.splitlines()[0])
     frame = pd.read_csv(results / "sweep" / "summary.csv").query("learning_rate == 0.01")
     assert found["value"] == pytest.approx(frame["valid_log_likelihood_max"].max())
-    assert len(cbm("evaluate", results, "sweep", *option, "-j", 0, "--json").stdout.splitlines()) == 6
-    assert pd.read_csv(results / "sweep" / "summary.csv")["test_log_likelihood_exact"].notna().sum() == 6
+    assert (
+        len(cbm("evaluate", results, "sweep", *option, "-j", 0, "--json").stdout.splitlines()) == 6
+    )
+    assert (
+        pd.read_csv(results / "sweep" / "summary.csv")["test_log_likelihood_exact"].notna().sum()
+        == 6
+    )
     table = cbm_api.open_results(results).table(
         "sweep", select={"learning_rate": [0.01, 0.3], "offsets": "00"}
     )
@@ -113,7 +126,14 @@ def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, c
 def test_values_are_told_apart_by_their_whole_text():
     values = [[500, 500], [500], "007", 7, "x, y=2"]
     cells = [{"run_id": n, "hidden": value} for n, value in enumerate(values)]
-    for value, place in (("[500, 500]", 0), ("[500]", 1), ("007", 2), ("7", 3), ("7.0", 3), ("x, y=2", 4)):
+    for value, place in (
+        ("[500, 500]", 0),
+        ("[500]", 1),
+        ("007", 2),
+        ("7", 3),
+        ("7.0", 3),
+        ("x, y=2", 4),
+    ):
         (kept,) = select_cells([made_manifest(cells)], [("hidden", value)])
         assert [cell["run_id"] for cell in kept.cells] == [place]
     assert refusal(select_cells, [made_manifest(cells)], [("hidden", "50")]).kinds == ("unknown",)
@@ -131,7 +151,9 @@ def test_values_are_told_apart_by_their_whole_text():
 def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
     results, options, part, decided, shown
 ):
-    frame = pd.read_csv(results / "sweep" / "summary.csv").groupby(["offsets", "learning_rate", "run_id"])
+    frame = pd.read_csv(results / "sweep" / "summary.csv").groupby(
+        ["offsets", "learning_rate", "run_id"]
+    )
     means = frame.mean(numeric_only=True)
     columns = [f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"]
     rows = records(results, "sweep", "--choose", "learning_rate", *options)
@@ -153,7 +175,9 @@ def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
 
 
 def test_a_chosen_setting_is_no_axis_of_the_table():
-    text = grid_text("rbm", learning_rate="[0.1, 0.2]", table="{choose: [learning_rate], by: train}")
+    text = grid_text(
+        "rbm", learning_rate="[0.1, 0.2]", table="{choose: [learning_rate], by: train}"
+    )
     (experiment,) = read_grid("grid.yaml", text=text).experiments.values()
     assert experiment.table.choose == ("learning_rate",)
     assert "learning_rate" not in experiment.table.rows
@@ -165,7 +189,12 @@ def test_a_chosen_setting_is_no_axis_of_the_table():
 def made_cells(*cells, trials=3):
     """Cells of a hand-made summary: settings, and for each trial a validation and a test value."""
     rows = [
-        {"run_id": str(n), "experiment": "e", "trial": trial, "diverged": np.nan if np.isfinite(v) else 9.0}
+        {
+            "run_id": str(n),
+            "experiment": "e",
+            "trial": trial,
+            "diverged": np.nan if np.isfinite(v) else 9.0,
+        }
         | {"valid_cost_min": v, "valid_cost_final": v, "test_cost_final": t, "test_cost_min": t}
         | {"test_cost_best_valid": t, "n_test": 5}
         for n, (_, values) in enumerate(cells)
@@ -196,18 +225,24 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     assert [choice.mean for choice in found] == [1.0, 1.0]
     assert [choice.complete for choice in found] == [True, False]
     assert [choice.at_end for choice in found] == [False, False]  # of two values each is at an end
-    assert with_measure(cells, Choosing(("rate",), "valid", "--")).cells[0].mean == 9.0  # its test value
+    assert (
+        with_measure(cells, Choosing(("rate",), "valid", "--")).cells[0].mean == 9.0
+    )  # its test value
     ends = made_cells(*(({"rate": r, "offsets": "00"}, [(r, r)] * 3) for r in (3, 1, 2)))
     assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
     error = refusal(chosen, cells, "rate", by="train")  # a part that is not there
     assert problems_of(error) == [("--by train", "", "missing")]
     assert holds(error, "train_cost|valid_cost|test_cost")
     assert "hold_out" not in str(error)  # which makes a valid part
-    pairs = (({"rate": r, "length": n, "offsets": "00"}, [(r, r)] * 3) for r, n in ((1, 100), (2, 50)))
+    pairs = (
+        ({"rate": r, "length": n, "offsets": "00"}, [(r, r)] * 3) for r, n in ((1, 100), (2, 50))
+    )
     together = made_cells(*pairs)
     error = refusal(chosen, together, "rate")
     assert (error.kinds, "length" in str(error)) == (("conflict",), True)
-    assert [choice.values for choice in chosen(together, "rate", "length")] == [{"rate": 1, "length": 100}]
+    assert [choice.values for choice in chosen(together, "rate", "length")] == [
+        {"rate": 1, "length": 100}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +295,9 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     assert any("learning rate" in note for note in panel.notes)
     cbm("report", choosing, "sweep", "-o", tmp_path / "page.html")
     page = page_of((tmp_path / "page.html").read_text("utf-8"))
-    printed = {row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")}
+    printed = {
+        row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")
+    }
     note = page.all("p", "note")[0].text
     assert all(rate in note for rate in printed)
     assert len(page.all("table", "cells")[0].all("tr")) == 1 + 6  # all rates are there
@@ -268,7 +305,8 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
 
 def test_the_legend_says_which_value_was_chosen_for_a_line(results):
     rates = {
-        row["offsets"]: row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")
+        row["offsets"]: row["learning_rate"]
+        for row in records(results, "sweep", "--choose", "learning_rate")
     }
     panels = draw(Results(results), Part("curves", ["sweep"], Options(choose=["learning_rate"])))
     names = [*panels[0].looks]
@@ -279,12 +317,19 @@ def test_the_legend_says_which_value_was_chosen_for_a_line(results):
 
 def test_records_have_the_p_value_as_computed_and_the_corrected_one():
     rng, values = np.random.default_rng(5), {"00": 2.0, "d0": 1.5, "dd": 0.0}
-    trials = {offsets: [(0.0, v + rng.normal()) for _ in range(10)] for offsets, v in values.items()}
-    cells = made_cells(*(({"rate": 1, "offsets": name}, its) for name, its in trials.items()), trials=10)
+    trials = {
+        offsets: [(0.0, v + rng.normal()) for _ in range(10)] for offsets, v in values.items()
+    }
+    cells = made_cells(
+        *(({"rate": 1, "offsets": name}, its) for name, its in trials.items()), trials=10
+    )
     measured = with_measure(cells, None, statistic="final")
     plain, held = (build_table(measured, correction=c).records() for c in (None, "holm"))
     assert "p_value_holm" not in plain[0]
-    p, (small, large) = [row["p_value"] for row in held], sorted(row["p_value"] for row in plain[:2])
+    p, (small, large) = (
+        [row["p_value"] for row in held],
+        sorted(row["p_value"] for row in plain[:2]),
+    )
     assert p[:2] == [row["p_value"] for row in plain[:2]]
     corrected = sorted(row["p_value_holm"] for row in held[:2])
     assert corrected == pytest.approx([2 * small, max(2 * small, large)])

@@ -6,13 +6,13 @@ from itertools import product
 
 import pytest
 import yaml
-
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import RECORDERS, Data, Settings
 from cbm_cli.grid.words import value_of
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
+
 from tests.builders import MACHINES, VALIDATOR, check_mistake, grid_text, mistakes, pairs
 
 
@@ -126,9 +126,7 @@ SETS = "[mnist, {name: bars-and-stripes, size: [2, 3]}]"
 MODELS = "{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}"
 CHANGED = f"when: [{{if: {{batch: 100}}, set: {{data: {ONE}}}}}]"
 SEVERAL = "model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: [00, 000]"
-SEVERAL += (
-    "; exclude: [{model: {kind: rbm}, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]"
-)
+SEVERAL += "; exclude: [{model: {kind: rbm}, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]"
 SIZE = "model.hidden"
 LAYERS = "{model: {kind: dbm, hidden: 7-3}}", "{model: {kind: dbm, hidden: [7, 3]}}"
 RATE = "learning_rate.start learning_rate.decay learning_rate.every"
@@ -151,20 +149,55 @@ RATES += f"; when: [{{if: {{learning_rate: {{start: 0.2, decay: 0.9}}}}, set: {{
         ("auto-encoder", "model: {kind: auto-encoder, hidden: half}", "model.hidden", ["half"]),
         ("auto-encoder", f"model: {CODERS}", "model.hidden", ["half", 9, 2]),
         ("auto-encoder", "offsets: [00, dd, hh, rr]", "offsets", ["00", "dd^b", "hh^b", "rr^b"]),
-        ("dbm", "pretraining: [0, {epochs: 5, learning_rate: [0.1, 1]}]", "pretraining.epochs", [0, 5, 5]),
-        ("dbm", "pretraining: {epochs: 5, learning_rate: [0.1, 1]}", "pretraining.learning_rate", [0.1, 1]),
+        (
+            "dbm",
+            "pretraining: [0, {epochs: 5, learning_rate: [0.1, 1]}]",
+            "pretraining.epochs",
+            [0, 5, 5],
+        ),
+        (
+            "dbm",
+            "pretraining: {epochs: 5, learning_rate: [0.1, 1]}",
+            "pretraining.learning_rate",
+            [0.1, 1],
+        ),
         ("dbm", f"pretraining: {TWICE}", "pretraining.doubling", [True, False]),
-        ("dbm", "table: {rows: [data, pretraining.epochs], groups: model.hidden}", "pretraining.epochs", [0]),
-        ("rbm", f"gradient: {NATURAL}", "gradient.fisher", ["joint", "joint", "marginal", "diagonal"]),
+        (
+            "dbm",
+            "table: {rows: [data, pretraining.epochs], groups: model.hidden}",
+            "pretraining.epochs",
+            [0],
+        ),
+        (
+            "rbm",
+            f"gradient: {NATURAL}",
+            "gradient.fisher",
+            ["joint", "joint", "marginal", "diagonal"],
+        ),
         ("rbm", f"gradient: {NATURAL}", "gradient.damping", [0, 0, 0.1, 0.1]),
         ("auto-encoder", "evaluate: none", "evaluation temperatures", [("none", 14_500)]),
-        ("dbm", "evaluate: {method: ais, temperatures: 100}", "evaluation temperatures", [("ais", 100)]),
+        (
+            "dbm",
+            "evaluate: {method: ais, temperatures: 100}",
+            "evaluation temperatures",
+            [("ais", 100)],
+        ),
         ("rbm", "gradient: standard; offsets: 00", "gradient.kind", ["standard"]),
         ("rbm", "gradient: enhanced; offsets: aa^b", "gradient.kind", ["enhanced"]),
         ("dbm", "gradient: enhanced; offsets: aaa", "gradient.kind", ["enhanced"]),
         ("rbm", "gradient: {kind: natural, scale_to: centered}", "gradient.scale_to", ["centered"]),
-        ("rbm", "gradient: {kind: [natural], scale_to: standard}", "gradient.scale_to", ["standard"]),
-        ("rbm", f"gradient_from: {BOTH}; offsets_from: {ALL}", "gradient_from offsets_from", SOURCES),
+        (
+            "rbm",
+            "gradient: {kind: [natural], scale_to: standard}",
+            "gradient.scale_to",
+            ["standard"],
+        ),
+        (
+            "rbm",
+            f"gradient_from: {BOTH}; offsets_from: {ALL}",
+            "gradient_from offsets_from",
+            SOURCES,
+        ),
         *((kind, "momentum: 0.9", "momentum", [0.9]) for kind in MACHINES),
         *((kind, "weight_decay: 0.0002", DECAY, [(0, 0.0002)]) for kind in MACHINES),
         *((kind, "weight_decay: {l1: 1e-4}", DECAY, [(1e-4, 0)]) for kind in MACHINES),
@@ -176,22 +209,46 @@ RATES += f"; when: [{{if: {{learning_rate: {{start: 0.2, decay: 0.9}}}}, set: {{
         ("rbm", "record: " + "+".join(RECORDERS), "record.names", [tuple(RECORDERS)]),
         # What YAML takes for numbers, and other spellings of the same
         ("rbm", "offsets: [00, 0d, dd_s^b]", "offsets", ["00", "0d", "dd^b_s"]),
-        ("rbm", "offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04]", "offsets batch", [("dd^b_s", 4), ("00", 4)]),
+        (
+            "rbm",
+            "offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04]",
+            "offsets batch",
+            [("dd^b_s", 4), ("00", 4)],
+        ),
         ("rbm", "learning_rate: [1e-3, .1, '1e-1']", "learning_rate.start", [0.001, 0.1]),
         ("rbm", "learning_rate: &rate 0.1; weight_scale: *rate", "weight_scale", [0.1]),
-        *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [True]) for word in ("on", "yes", "'true'")),
+        *(
+            ("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [True])
+            for word in ("on", "yes", "'true'")
+        ),
         *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [False]) for word in ("off", "no")),
-        *(("rbm", f"epochs: ; updates: {text}", "updates", [1500]) for text in ("1.5e3", "1_500", "+15E2")),
+        *(
+            ("rbm", f"epochs: ; updates: {text}", "updates", [1500])
+            for text in ("1.5e3", "1_500", "+15E2")
+        ),
         ("rbm", "evaluate: [exact, none]", "evaluate.method", ["exact", "none"]),
         ("rbm", "start_from: m.npz", "start_from.path", ["m.npz"]),
         ("rbm", "start_from: some/machine", "start_from.path", ["some/machine"]),
         # Lists of data and of models, and a change of a whole field
         ("rbm", f"data: {SETS}", "data.name data.size", [("mnist", None), (BARS, 2), (BARS, 3)]),
-        ("rbm", f"model: [{MODELS}]; offsets: 00", "model.kind sampler", [("rbm", "PCD-1"), (CODE, None)]),
+        (
+            "rbm",
+            f"model: [{MODELS}]; offsets: 00",
+            "model.kind sampler",
+            [("rbm", "PCD-1"), (CODE, None)],
+        ),
         ("rbm", CHANGED, "data.name data.bar", [(BARS, None)]),
         ("rbm", SEVERAL, "model.size offsets", [("4", "00"), ("8", "00"), ("6-5", "000")]),
-        *(("dbm", f"when: [{{if: {{model: {{hidden: 6-5}}}}, set: {it}}}]", SIZE, [(7, 3)]) for it in LAYERS),
-        ("rbm", RATES, RATE, [(0.1, 0.5, "10 epochs"), (0.2, 0.5, "10 epochs"), (0.3, 0.5, "5 updates")]),
+        *(
+            ("dbm", f"when: [{{if: {{model: {{hidden: 6-5}}}}, set: {it}}}]", SIZE, [(7, 3)])
+            for it in LAYERS
+        ),
+        (
+            "rbm",
+            RATES,
+            RATE,
+            [(0.1, 0.5, "10 epochs"), (0.2, 0.5, "10 epochs"), (0.3, 0.5, "5 updates")],
+        ),
         # Constant offsets have no sliding factor
         ("rbm", f"{SLID}: hd^b_s", SIDES, [(0.01, 0.1)]),
         ("rbm", f"{SLID}: hd^b_s; offsets_from: random", SIDES, [(0.1, 0.1)]),
@@ -254,8 +311,12 @@ def test_run_ids_name_layers_and_tell_settings_apart():
         "dbm-6-5_ddd-b-s_PCD-1_0.1",
         "auto-encoder-half_dd-b-s_back-propagation_0.1",
     ]
-    rates = ({"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679))
-    one, other = (run_ids(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest")[0] for rate in rates)
+    rates = (
+        {"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679)
+    )
+    one, other = (
+        run_ids(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest")[0] for rate in rates
+    )
     assert one != other
     assert "0.12345678-x-0.12345678-every-9-updates" in one
 
@@ -277,7 +338,12 @@ WORDS = "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
     [
         ("0.1", "0.1", 60, [(0, 0.1)]),
         (DECAYING, "0.1 x 0.5 every 10 epochs", 71, [(0, 0.1), (70, 0.05)]),
-        (DECAYING, "0.1 x 0.5 every 10 epochs", 211, [(0, 0.1), (70, 0.05), (140, 0.025), (210, 0.0125)]),
+        (
+            DECAYING,
+            "0.1 x 0.5 every 10 epochs",
+            211,
+            [(0, 0.1), (70, 0.05), (140, 0.025), (210, 0.0125)],
+        ),
         (STEPPED, WORDS, 5000, [(0, 0.1), (700, 0.01), (1400, 0.001)]),
         (STEPPED, WORDS, 700, [(0, 0.1)]),
     ],
@@ -306,19 +372,34 @@ def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():
 def test_a_run_id_is_the_hash_of_all_columns_in_order_and_another_that_of_all_but_the_length(kind):
     """Any other order would give all trials new names, and run them again."""
     settings, labels = cells(kind)[0], ("start_from_path", "start_from_experiment", "record_what")
-    untold = *(f"data_{name}" for name in Data.model_fields), "data", *labels, "early_stopping_metric"
+    untold = (
+        *(f"data_{name}" for name in Data.model_fields),
+        "data",
+        *labels,
+        "early_stopping_metric",
+    )
     columns = {name: value for name, value in settings.row().items() if name not in untold}
     for run_id, length in zip(
         run_ids(settings, 1, "digest"), ({}, {"updates": None, "epochs": None}), strict=True
     ):
-        facts = [columns | {"records": settings.record.names} | length, "", 1, "digest", KERNEL_VERSION]
+        facts = [
+            columns | {"records": settings.record.names} | length,
+            "",
+            1,
+            "digest",
+            KERNEL_VERSION,
+        ]
         text = json.dumps(facts, sort_keys=True)
         assert run_id.rpartition("_")[2] == hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def test_settings_that_are_spelled_out_leave_run_ids_alone():
     spelled = {"momentum": 0, "weight_decay": {"l1": 0, "l2": 0}, "chains": None}
-    spelled |= {"shuffle": True, "gradient": {"scale_to": "none"}, "pretraining": {"doubling": True}}
+    spelled |= {
+        "shuffle": True,
+        "gradient": {"scale_to": "none"},
+        "pretraining": {"doubling": True},
+    }
     spelled |= {"evaluate": {"method": "exact", "every": "50 updates"}}
     one, other = (run_ids(Settings(**PLAIN | more), 1, "digest")[0] for more in ({}, spelled))
     assert one == other
@@ -337,7 +418,9 @@ def test_content_decides_a_run_id_and_names_are_labels():
     def name(data="a.csv", what="own.py:f", start=None, digest="rows", texts=("text",), source=""):
         changed = PLAIN | {"data": {"path": data, "name": data[0]}, "record": {"what": what}}
         settings = Settings(**changed | ({"start_from": start} if start else {}))
-        return run_ids(settings, 1, digest, dict(zip(settings.record.names, texts, strict=True)), source)[0]
+        return run_ids(
+            settings, 1, digest, dict(zip(settings.record.names, texts, strict=True)), source
+        )[0]
 
     start, other = {"path": "m.npz"}, {"path": "n/{trial}.npz"}
     assert name() == name("b/c.csv") == name(what="deep/mine.py:f")

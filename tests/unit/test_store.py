@@ -14,9 +14,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 import cbm_cli
+import pytest
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Progress, Store, journal
@@ -25,11 +24,20 @@ from cbm_cli.results.journal import Journal, Record
 from cbm_cli.results.writing import locked, write_atomically
 from cbm_cli.trial.loop import run_trial
 
-# isort: off
 from tests.builders import (
-    GRID, cbm, change_manifest, coins, damage, finished_in, lines_of, numbers, problems_of, rbm_settings,
-    refusal, summary,
-)  # fmt: skip
+    GRID,
+    cbm,
+    change_manifest,
+    coins,
+    damage,
+    finished_in,
+    lines_of,
+    numbers,
+    problems_of,
+    rbm_settings,
+    refusal,
+    summary,
+)
 from tests.processes import until
 
 RUN = "toy_rbm-4_00_CD-1_0.1_0123456789"
@@ -63,11 +71,15 @@ def written(path, *records):
 def known(path):
     """What is finished in a journal, as another process reads it."""
     runs = Journal(Path(path)).read().runs
-    return {(run_id, n) for run_id, lines in runs.items() for n, line in lines.items() if line.finished}
+    return {
+        (run_id, n) for run_id, lines in runs.items() for n, line in lines.items() if line.finished
+    }
 
 
 def test_the_newest_record_of_a_trial_counts(tmp_path):
-    found = written(tmp_path / "a", record(0, seed=1), record(1, "failed"), record(0, seed=2), record(2))
+    found = written(
+        tmp_path / "a", record(0, seed=1), record(1, "failed"), record(0, seed=2), record(2)
+    )
     assert known(tmp_path / "a") == {(RUN, 0), (RUN, 2)}
     assert [one.seed for one in found.records([(RUN, 0)])] == [2]
     written(tmp_path / "a", record(1), record(2, "failed"))  # appended by another process
@@ -89,11 +101,16 @@ def test_damage_costs_the_trial_that_it_hits_and_a_cut_the_last_ones(tmp_path):
             changed, left = whole[:place], {*range(hit)}
         else:
             changed[place] ^= 1 << dice.randrange(8)
-            left = {*range(9)} - {hit, *([hit + 1] if whole[place] == 10 else [])}  # the next line joins it
+            left = {*range(9)} - {
+                hit,
+                *([hit + 1] if whole[place] == 10 else []),
+            }  # the next line joins it
         path.write_bytes(changed)
         assert known(path) == {(RUN, number) for number in left}
         damaged = Journal(path).read().damaged
-        assert all(f"line {hit + 1}" in told or f"line {hit + 2}" in told for told in damaged.values())
+        assert all(
+            f"line {hit + 1}" in told or f"line {hit + 2}" in told for told in damaged.values()
+        )
         assert bool(damaged) == (not cut and place != len(whole) - 1)
 
 
@@ -161,7 +178,9 @@ def test_readers_see_whole_records_while_others_are_written_and_put_in_order(tmp
                 writer.append(record(number, details="x" * 1000))
                 writer.flush()
                 if number % 20 == 0:
-                    writer.rewrite((RUN, n) for n in sorted(range(number + 1), reverse=number % 40 == 0))
+                    writer.rewrite(
+                        (RUN, n) for n in sorted(range(number + 1), reverse=number % 40 == 0)
+                    )
             time.sleep(0.05)
         finally:
             done.set()
@@ -227,7 +246,9 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
     for name in (f"{part}:{number}", f"results/{part}:{number}", "m.npz"):
         answer = json.loads(cbm("evaluate", name, *rows).stdout)["log_likelihood"]["mean"]
         best = max(float(row["train_log_likelihood_final"]) for row in summary("results"))
-        assert answer == pytest.approx(best, abs=1e-7)  # in float64, and in float32 while it trained
+        assert answer == pytest.approx(
+            best, abs=1e-7
+        )  # in float64, and in float32 while it trained
         cbm("sample", name, "-o", "x.npz", "-n", 5, "--steps", 2)
         cbm("features", name, "--data", "bars-and-stripes:size=2", "-o", "features.npz")
     assert Path("m.npz").read_bytes() == Store(Path("results/bars")).machine(run_id, int(number))[1]
@@ -260,19 +281,27 @@ def test_a_manifest_that_cannot_be_read_is_named(store, harm):
     elif harm == "no cells":
         change_manifest("out/bars", lambda manifest: manifest.pop("cells"))
     else:  # someone else's, whose name leads elsewhere
-        change_manifest("out/bars", lambda manifest: manifest["courses"].update({"../elsewhere": ""}))
+        change_manifest(
+            "out/bars", lambda manifest: manifest["courses"].update({"../elsewhere": ""})
+        )
     problems = [(str(path), "", "missing" if harm == "missing" else "unreadable")]
     for command in ("table out", "ls out", "best out"):
         refused = cbm(*command.split(), code=2)
         assert (problems_of(refused), "keeps finished trials" in refused.stderr) == (problems, True)
-    assert find_machine(Path(f"out/{finished_in(store)[0][0]}:0"))[1] == machine  # which is not damaged
+    assert (
+        find_machine(Path(f"out/{finished_in(store)[0][0]}:0"))[1] == machine
+    )  # which is not damaged
     assert [8] in numbers(run("out"))
     assert store.manifest().trials == 2  # written again
 
 
-@pytest.mark.parametrize("command", ["ls out", "table out", "best out bars", "run grid.yaml -o out -j 0"])
+@pytest.mark.parametrize(
+    "command", ["ls out", "table out", "best out bars", "run grid.yaml -o out -j 0"]
+)
 @pytest.mark.parametrize("place", ["bars/manifest.json", "bars/trials.jsonl"])
-def test_what_may_not_be_read_is_named_and_not_taken_for_missing(store, monkeypatch, place, command):
+def test_what_may_not_be_read_is_named_and_not_taken_for_missing(
+    store, monkeypatch, place, command
+):
     path = Path("out", place)
 
     def refusing(real):
@@ -317,7 +346,9 @@ def test_a_second_writer_is_refused_and_told_who_the_first_is(store):
 
 
 def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
-    code = "import sys, time; from pathlib import Path; from cbm_cli.results.writing import locked\n"
+    code = (
+        "import sys, time; from pathlib import Path; from cbm_cli.results.writing import locked\n"
+    )
     code += "with locked(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
     holder.stdout.readline()

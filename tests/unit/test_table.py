@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-
 from cbm_cli.cli import common
 from cbm_cli.cli.table import table as command
 from cbm_cli.errors import CbmError, IncompleteError
@@ -18,6 +17,7 @@ from cbm_cli.results.selection import read_cells
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS
+
 from tests.builders import cbm, made_manifest, problems_of
 
 TABLE = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
@@ -28,13 +28,24 @@ OFFSETS = ["dd^b_s", "00"]
 
 
 def planned(data="shifting-bar", sampler="PT_10", learning_rate=0.1, offsets="00", **more):
-    settings = {"data": data, "sampler": sampler, "learning_rate": learning_rate, "offsets": offsets} | more
+    settings = {
+        "data": data,
+        "sampler": sampler,
+        "learning_rate": learning_rate,
+        "offsets": offsets,
+    } | more
     return {"run_id": "/".join(map(str, settings.values())), "model_hidden": 4, **settings}
 
 
 def finished(cell, maxima, finals=-9.0, diverged=None):
     column = "train_log_likelihood"
-    common = {"experiment": "small", **cell, "n_train": 10, "n_test": nan, f"{column}_final": finals}
+    common = {
+        "experiment": "small",
+        **cell,
+        "n_train": 10,
+        "n_test": nan,
+        f"{column}_final": finals,
+    }
     return [
         {**common, "trial": trial, f"{column}_max": value, f"{column}_max_update": 50 * (trial + 1)}
         | {"diverged": diverged if value == -inf else None}
@@ -42,7 +53,9 @@ def finished(cell, maxima, finals=-9.0, diverged=None):
     ]
 
 
-def build(runs, trials=6, frame=None, scale="total", table_metric="train_log_likelihood", **choices):
+def build(
+    runs, trials=6, frame=None, scale="total", table_metric="train_log_likelihood", **choices
+):
     """A table of cells with their maxima, in order; scale and table_metric go to the manifest."""
     rows = [row for cell, maxima in runs for row in finished(cell, maxima, diverged=700)]
     table = TABLE | {"scale": scale, "metric": table_metric}
@@ -64,7 +77,8 @@ def of_offsets(*maxima, **choices):
     """A table of one row: one scheme for each list of maxima."""
     schemes = ["00", "d0", "aa^b", "dd^b"]
     return build(
-        [(planned(offsets=o), values) for o, values in zip(schemes, maxima, strict=False)], **choices
+        [(planned(offsets=o), values) for o, values in zip(schemes, maxima, strict=False)],
+        **choices,
     )
 
 
@@ -88,7 +102,9 @@ def rows_of(table):
 def marks_of(table):
     letters = {"best": "B", "bold": "b", "underlined": "u"}
     verdicts = [entry.verdict for entry in table.entries]
-    return ["".join(letter for name, letter in letters.items() if getattr(v, name)) for v in verdicts]
+    return [
+        "".join(letter for name, letter in letters.items() if getattr(v, name)) for v in verdicts
+    ]
 
 
 def cells_of(table):
@@ -145,15 +161,32 @@ def test_cells_have_marks_and_flags_in_every_format(small):
     assert LATEX in shown(small, "latex")
     markdown = shown(small, "markdown")
     assert f"| PT₁₀-0.1 | **-52.50**{good[6:]} | {bad} |" in markdown
-    assert "| -52.00 ± 1.58 (-90.0) [1 diverged] | <u>-54.00</u> ± 2.00 (-90.0) [n=3/6] |" in markdown
+    assert (
+        "| -52.00 ± 1.58 (-90.0) [1 diverged] | <u>-54.00</u> ± 2.00 (-90.0) [n=3/6] |" in markdown
+    )
     terminal = shown(small, coloured=True)
-    for styled in (f"\x1b[1m{good}", "\x1b[4m-54.00 ± 2.00 (-90.0) [n=3/6]", "\x1b[33mINCOMPLETE", "ddˡₛ"):
+    for styled in (
+        f"\x1b[1m{good}",
+        "\x1b[4m-54.00 ± 2.00 (-90.0) [n=3/6]",
+        "\x1b[33mINCOMPLETE",
+        "ddˡₛ",
+    ):
         assert styled in terminal
     assert "*" not in terminal
 
 
 def test_records_and_caption_have_the_numbers_of_the_cells(small):
-    names = ["data", "n", "n_planned", "mean", "max_update", "p_value", "effect_size", "n_pairs", "diverged"]
+    names = [
+        "data",
+        "n",
+        "n_planned",
+        "mean",
+        "max_update",
+        "p_value",
+        "effect_size",
+        "n_pairs",
+        "diverged",
+    ]
     records = pd.DataFrame(small.records())[names].astype(object)
     assert [tuple(row) for row in records.where(records.notna(), None).to_numpy()] == [
         ("shifting-bar", 6, 6, pytest.approx(-52.5), 175, None, None, None, 0),
@@ -168,8 +201,16 @@ def test_records_and_caption_have_the_numbers_of_the_cells(small):
     test, weak = ["0.05", "6", "0.031", "6"], ["3", "0.25", "0.05"]
     assert numbers(small) == [["10", "3", "6"], [*test, *weak], ["2", "7"], ["1"]]
     assert all(note in shown(small, "markdown") for note in notes_of(small))
-    for alpha, all_agree in (("0.0625", ["6"]), ("0.07", [])):  # one pair of six against gives p = 0.0625
-        assert numbers(of_offsets(UP, DOWN, alpha=float(alpha)))[1] == [alpha, "6", "0.031", *all_agree]
+    for alpha, all_agree in (
+        ("0.0625", ["6"]),
+        ("0.07", []),
+    ):  # one pair of six against gives p = 0.0625
+        assert numbers(of_offsets(UP, DOWN, alpha=float(alpha)))[1] == [
+            alpha,
+            "6",
+            "0.031",
+            *all_agree,
+        ]
     more = notes_of(of_offsets(UP, DOWN, test="rank-sum", correction="holm"))[1]
     assert all(word in more for word in ("rank-sum", "Holm", "0.05", "6 trials: 0.0022"))
 
@@ -210,7 +251,9 @@ def test_a_latex_table_wider_than_a_column_goes_over_both(number, environment):
 
 
 def test_latex_aligns_decimal_points_and_spreads():
-    table = build([(planned(), [-5.0, -25.0, -45.0]), (planned(learning_rate=0.2), [-150.0, -151.0, -152.0])])
+    table = build(
+        [(planned(), [-5.0, -25.0, -45.0]), (planned(learning_rate=0.2), [-150.0, -151.0, -152.0])]
+    )
     found = re.findall(r" & \$(.*?)\$ & \$(.*?)\$ & \$(.*?)\$", shown(table, "latex"))
     assert found == [
         ("-250", ".00", r"\pm 200.00\;(-90.0)"),
@@ -229,7 +272,9 @@ def test_latex_aligns_decimal_points_and_spreads():
     ],
 )
 def test_latex_spells_powers_of_ten(value, spelled):
-    sheet = Sheet([Label.of("a"), Label.of("b")], [Group(None, [[Label.of("x"), Value(value, "1e-09")]])])
+    sheet = Sheet(
+        [Label.of("a"), Label.of("b")], [Group(None, [[Label.of("x"), Value(value, "1e-09")]])]
+    )
     assert f"x & {spelled} & " + r"$\pm 1 \times 10^{-9}$" in Document([sheet]).render("latex")
 
 
@@ -246,7 +291,10 @@ def test_rows_are_sorted_by_the_settings_in_the_order_asked():
     assert [row[0] for row in rows_of(table)[1:]] == ["PT_10-00", "PT_10-d0", "CD-1-00", "CD-1-d0"]
     assert shown(table).splitlines()[2].split()[0] == "sampler-offsets"
     columns = build(runs, axes={"columns": ["sampler", "offsets"]}).columns
-    assert [(one["sampler"], one["offsets"]) for one in columns][:2] == [("PT_10", "00"), ("PT_10", "d0")]
+    assert [(one["sampler"], one["offsets"]) for one in columns][:2] == [
+        ("PT_10", "00"),
+        ("PT_10", "d0"),
+    ]
 
 
 def test_records_have_the_difference_to_the_best_with_its_interval():
@@ -271,19 +319,34 @@ def test_special_characters_are_escaped():
 
 
 def test_a_sheet_serves_any_list():
-    rows = [[Label.of("mnist"), Label.of("784 | 1")], [Label.of("dna"), Value("180", "2", mark="bold")]]
+    rows = [
+        [Label.of("mnist"), Label.of("784 | 1")],
+        [Label.of("dna"), Value("180", "2", mark="bold")],
+    ]
     header = [Label.of("name"), Label.of("units")]
-    document = Document([Sheet(header, [Group(None, rows)])], records=[{"name": "a,b", "x": nan, "y": 0.1}])
-    assert document.render() == "\n name    units\n ────────────────\n mnist   784 | 1\n dna     *180 ± 2\n\n"
-    assert document.render("markdown").splitlines()[2:] == [r"| mnist | 784 \| 1 |", "| dna | **180** ± 2 |"]
+    document = Document(
+        [Sheet(header, [Group(None, rows)])], records=[{"name": "a,b", "x": nan, "y": 0.1}]
+    )
+    assert (
+        document.render()
+        == "\n name    units\n ────────────────\n mnist   784 | 1\n dna     *180 ± 2\n\n"
+    )
+    assert document.render("markdown").splitlines()[2:] == [
+        r"| mnist | 784 \| 1 |",
+        "| dna | **180** ± 2 |",
+    ]
     assert document.render("csv") == 'name,x,y\n"a,b",,0.1\n'
     assert json.loads(document.render("json")) == {"cells": [{"name": "a,b", "x": None, "y": 0.1}]}
 
 
 def test_rows_and_columns_follow_the_grid_and_25_trials_are_tested():
     schemes, rates = ["aa^b", "dd^l_s", "d0", "00"], [0.2, 0.1, 0.05]
-    cells = [planned("bars", *where) for where in product(("CD-1", "PCD-1", "PT_10"), rates, schemes)]
-    runs = [(it, [-5 - schemes.index(it["offsets"]) / 10 - t / 100 for t in range(25)]) for it in cells]
+    cells = [
+        planned("bars", *where) for where in product(("CD-1", "PCD-1", "PT_10"), rates, schemes)
+    ]
+    runs = [
+        (it, [-5 - schemes.index(it["offsets"]) / 10 - t / 100 for t in range(25)]) for it in cells
+    ]
     frame = pd.DataFrame([row for run in reversed(runs) for row in finished(*run)])
     table = build(runs, trials=25, frame=frame)
     assert [column["offsets"] for column in table.columns] == schemes
@@ -310,7 +373,10 @@ def test_settings_that_vary_within_a_cell():
     assert groups == [["shifting-bar, hidden units 4"], ["shifting-bar, hidden units 8"]]
     inits = {"00": "zero", "dd^b": "inverse-sigmoid"}  # which follow from offsets: not needed
     varied = product((0, 200), (4, 8), inits)
-    cells = [planned(offsets=o, init=inits[o], pretraining_epochs=p, model_hidden=h) for p, h, o in varied]
+    cells = [
+        planned(offsets=o, init=inits[o], pretraining_epochs=p, model_hidden=h)
+        for p, h, o in varied
+    ]
     table = build([(cell, UP) for cell in cells])
     assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
     stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "4-200", "8-0", "8-200")]
@@ -327,7 +393,11 @@ def sliding(visible, hidden, units=4):
     [
         ("hidden", [(0.1, 0.1, 8)], ("model_hidden",)),
         ("sliding_factor", [(0.5, 0.5)], ("sliding_factor_visible",)),
-        ("sliding_factor", [(0.1, 0.5), (0.5, 0.5)], ("sliding_factor_visible", "sliding_factor_hidden")),
+        (
+            "sliding_factor",
+            [(0.1, 0.5), (0.5, 0.5)],
+            ("sliding_factor_visible", "sliding_factor_hidden"),
+        ),
         ("visible", [(0.5, 0.1)], ("sliding_factor_visible",)),
     ],
 )
@@ -342,9 +412,17 @@ def test_the_grids_names_are_columns_too(name, others, columns):
 def trained(cell, best, epochs=()):
     """Rows of summary.csv of an auto encoder: lowest test cost and its epoch (of 10 updates) by trial."""
     epochs, costs = np.array(epochs or [200] * len(best)), np.array(best)
-    values = {"min": costs, "final": costs + 1, "best_valid": costs + 0.5, "min_update": 10 * epochs}
+    values = {
+        "min": costs,
+        "final": costs + 1,
+        "best_valid": costs + 0.5,
+        "min_update": 10 * epochs,
+    }
     columns = {f"test_cost_{name}": column for name, column in values.items()}
-    columns |= {"valid_cost_min_update": 10 * epochs - 20, "diverged": np.where(np.isinf(costs), 100, nan)}
+    columns |= {
+        "valid_cost_min_update": 10 * epochs - 20,
+        "diverged": np.where(np.isinf(costs), 100, nan),
+    }
     rows = {"trial": range(len(best)), "n_test": 10, "n_train": 100, "batch": 10}
     return pd.DataFrame(cell | rows | columns).to_dict("records")
 
@@ -355,10 +433,14 @@ HIGH = [0.6, 0.62, 0.64, 0.66, 0.68, 0.7]  # above LOW in every pair
 
 def auto_encoders(**choices):
     rates = [(0.1, o) for o in OFFSETS] + [(0.5, o) for o in OFFSETS]
-    cells = [planned(sampler="back-propagation", learning_rate=rate, offsets=o) for rate, o in rates]
+    cells = [
+        planned(sampler="back-propagation", learning_rate=rate, offsets=o) for rate, o in rates
+    ]
     best = LOW, HIGH, [*LOW[:5], inf], HIGH
     epochs = [100, 200, 300, 500, 100, 100], (), (), ()
-    rows = pd.DataFrame([row for of in zip(cells, best, epochs, strict=True) for row in trained(*of)])
+    rows = pd.DataFrame(
+        [row for of in zip(cells, best, epochs, strict=True) for row in trained(*of)]
+    )
     runs = [(cell, []) for cell in cells]
     return build(runs, frame=rows, scale="per-sample", table_metric=None, **choices)
 
@@ -391,7 +473,10 @@ def test_statistics_of_a_cost_by_default_at_the_best_validation_value(asked, sta
     assert [name for name, words in STATISTICS.items() if words in said] == [statistic]
 
 
-LEVEL = [[-1, -9, -5, -8], [-1, -9, -7, -2]]  # from the untrained machine on: its maximum does not count
+LEVEL = [
+    [-1, -9, -5, -8],
+    [-1, -9, -7, -2],
+]  # from the untrained machine on: its maximum does not count
 
 
 @pytest.mark.parametrize(
@@ -458,7 +543,9 @@ def test_trials_whose_estimate_is_doubtful_or_impossible_are_counted():
         evaluate_runs=lambda cell, trial: 100,
         weight_norm_final=lambda cell, trial: 1.0 + trial,
     )
-    plain, doubtful = (notes_of(build(runs, frame=frame, metric=name)) for name in ("weight_norm", None))
+    plain, doubtful = (
+        notes_of(build(runs, frame=frame, metric=name)) for name in ("weight_norm", None)
+    )
     assert [re.findall(r"\d+", note) for note in doubtful if "AIS" in note] == [["2"]]
     assert not any("AIS" in note for note in plain)
     above = of_offsets([*UP[:5], 0.5], [2.0, *UP[1:]])
@@ -474,9 +561,15 @@ def test_only_estimates_get_advice_on_temperatures():
         (["ais", "ais"], "train_log_likelihood_exact", False),
         (["exact", "exact"], "train_log_likelihood_ais", True),
     ):
-        frame, runs = with_column(evaluate_method=lambda cell, _, methods=methods: methods[cell], **columns)
+        frame, runs = with_column(
+            evaluate_method=lambda cell, _, methods=methods: methods[cell], **columns
+        )
         frame["train_log_likelihood_max"] = 0.5
-        (said,) = (it for it in notes_of(build(runs, frame=frame, metric=metric)) if re.search(r"\b12\b", it))
+        (said,) = (
+            it
+            for it in notes_of(build(runs, frame=frame, metric=metric))
+            if re.search(r"\b12\b", it)
+        )
         assert ("evaluate.temperatures" in said) == advice
 
 
@@ -489,7 +582,9 @@ def test_a_row_says_where_mean_and_test_disagree():
     lucky, steady = "[better by test]", "[best by mean]"
     assert numbers(table)[2] == ["1"]
     for format, mark in (("text", "*"), ("markdown", "**"), ("latex", "mathbf")):
-        (line,) = (line for line in shown(table, format).splitlines() if steady in line and lucky in line)
+        (line,) = (
+            line for line in shown(table, format).splitlines() if steady in line and lucky in line
+        )
         assert line.index(lucky) < line.index(steady)
         assert line.count(mark) >= 2
     records = pd.read_csv(io.StringIO(shown(table, "csv")))

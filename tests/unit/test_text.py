@@ -5,15 +5,19 @@ import math
 
 import numpy as np
 import pytest
-
 from cbm_cli.text import valid_json
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_is_valid_whatever_the_numbers(indent):
-    numbers = {"list": [math.inf, -math.inf, 1.5, (math.nan, 2)], "array": np.array([[1.0, np.nan]])}
+    numbers = {
+        "list": [math.inf, -math.inf, 1.5, (math.nan, 2)],
+        "array": np.array([[1.0, np.nan]]),
+    }
     scalars = {"numpy": {"float": np.float32("nan"), "count": np.int64(3), "flag": np.bool_(True)}}
-    text = valid_json({"nan": math.nan, "text": "NaN\x9b\x7f\u202e ±\n"} | numbers | scalars, indent)
+    text = valid_json(
+        {"nan": math.nan, "text": "NaN\x9b\x7f\u202e ±\n"} | numbers | scalars, indent
+    )
     assert json.loads(text, parse_constant=pytest.fail) == {
         "nan": None,
         "text": "NaN\x9b\x7f\u202e ±\n",

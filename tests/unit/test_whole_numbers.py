@@ -3,13 +3,13 @@
 import click
 import pytest
 import yaml
-
 from cbm_cli.cli import main
 from cbm_cli.cli.common import Whole
 from cbm_cli.datasets.loading import load_source
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.text import LARGEST, whole_number
+
 from tests.builders import GRID, VALIDATOR, cbm, grid_text, problems_of
 
 DIGITS = "9" * 5000
@@ -47,7 +47,11 @@ def test_every_field_reads_every_spelling(kind, field, value, tmp_path):
     expected, _ = read(tmp_path, kind, field, value.replace("#", "10"))
     for spelling in SPELLINGS[1:-2]:
         found, text = read(tmp_path, kind, field, value.replace("#", spelling))
-        assert (found.cells, found.trials, found.seed) == (expected.cells, expected.trials, expected.seed)
+        assert (found.cells, found.trials, found.seed) == (
+            expected.cells,
+            expected.trials,
+            expected.seed,
+        )
         assert VALIDATOR.is_valid(yaml.safe_load(text)), spelling
 
 
@@ -95,7 +99,9 @@ def commands(command, path=()):
 
 def test_every_option_for_a_whole_number_reads_it_by_that_reader():
     options = [(name, one) for name, command in commands(main) for one in command.params]
-    numbers = [(name, one) for name, one in options if isinstance(one.type, click.types.IntParamType)]
+    numbers = [
+        (name, one) for name, one in options if isinstance(one.type, click.types.IntParamType)
+    ]
     assert len(numbers) > 10
     for name, option in numbers:
         if option.name != "verbose" and not option.is_flag and not option.count:
@@ -121,11 +127,23 @@ def test_commands_take_them(tmp_path):
         ("rbm", "sampler", "PCD-99999999999999999999", None, "9,007,199,254,740,992"),
         ("rbm", "sampler", "PT_99999999999", "", "1,299,999,999,987"),
         ("rbm", "sampler", "CD-99999999999", "", "11,699,999,999,883"),
-        ("rbm", "model", "{kind: rbm, hidden: 9007199254740992}", ".hidden", "81,064,793,292,668,928"),
+        (
+            "rbm",
+            "model",
+            "{kind: rbm, hidden: 9007199254740992}",
+            ".hidden",
+            "81,064,793,292,668,928",
+        ),
         ("dbm", "model", "{kind: dbm, hidden: [1e15, 1e15]}", ".hidden", ""),
         ("rbm", "chains", "1e15", "", "13,000,000,000,000,000"),
         ("rbm", "evaluate", "{method: ais, runs: 1e15}", ".runs", "13,000,000,000,000,000"),
-        ("rbm", "evaluate", "{method: ais, temperatures: 1e15}", ".temperatures", "1,000,000,000,000,000"),
+        (
+            "rbm",
+            "evaluate",
+            "{method: ais, temperatures: 1e15}",
+            ".temperatures",
+            "1,000,000,000,000,000",
+        ),
     ],
 )
 def test_what_no_memory_holds_is_refused_at_its_place_before_anything_runs(
@@ -134,6 +152,8 @@ def test_what_no_memory_holds_is_refused_at_its_place_before_anything_runs(
     (tmp_path / "grid.yaml").write_text(grid_text(kind, batch="9", **{field: value}))
     found = cbm("run", tmp_path / "grid.yaml", "-j", 0, "-o", tmp_path / "r", code=2)
     told = [(one, kind) for _, one, kind in problems_of(found)]
-    assert told == [(f"toy.{field}", "value") if inner is None else (f"toy.{field}{inner}", "limit")]
+    assert told == [
+        (f"toy.{field}", "value") if inner is None else (f"toy.{field}{inner}", "limit")
+    ]
     assert number in found.stderr
     assert not list((tmp_path / "r").rglob("trial-*"))
