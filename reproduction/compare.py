@@ -145,12 +145,12 @@ class Comparison:
             f"0.05) if the whole row was run; where the paper has {UNDERLINED} trials, only the best "
             "of a row is marked."
         )
+        yield "kernel: the version of cbm's kernels that made the obtained value."
         yield from self._readings()
-        yield from self.reasons()
         if self.cells["disproved"].any():
             yield (
-                "disproved: an estimate of a trial is above 0, which no distribution over binary rows can "
-                "give; AIS missed a state of that machine."
+                "disproved: AIS estimates a mean log-likelihood above 0 for a trial, which is impossible for "
+                "binary rows. Such a value counts as not agreeing."
             )
         if self.not_comparable:
             why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
@@ -186,9 +186,9 @@ class Comparison:
             if first["pretraining_epochs"] != "0" and aside == "final":
                 title += f", {first['pretraining_epochs']} epochs of pre-training"
             if first["obtained_sampler"] == "PCD-2":
-                title += ", published PCD-1 beside PCD-2"
+                title += ", PCD-2 for PCD-1"
             header = ["Algorithm-η", "offsets", "published", "obtained", "n", "z"]
-            header += [f"published {aside}", f"obtained {aside}", "difference", "z", "bold"]
+            header += [f"published {aside}", f"obtained {aside}", "difference", "z", "bold", "kernel"]
             yield title, markdown(header, [line_of(cell, aside) for cell in section.to_dict("records")])
 
 
@@ -207,15 +207,15 @@ def line_of(cell: Mapping[str, Any], aside: str) -> list[str]:
     decimals = {name: max(2, decimals_of(cell[f"published_{name}"])) for name in ("mean", "std")}
     init = f" {cell['init']}" * cell["table"].startswith("init-")
     words = {True: "yes", False: "no", None: "–"}
-    marks = f"{words[cell['published_bold']]}/"
-    marks += "disproved" if cell["disproved"] else words[cell["obtained_bold"]]
+    marks = f"{words[cell['published_bold']]}/{words[cell['obtained_bold']]}"
+    spread = number(cell["obtained_std"], f".{decimals['std']}f")
+    obtained = f"{cell['obtained_mean']:.{decimals['mean']}f} ± {spread}"
     spec = {"final": ".1f", "epochs": ".0f"}[aside]
     return [
         f"{cell['sampler']}-{cell['learning_rate']}",
         f"{cell['offsets']}{init}",
         f"{cell['published_mean']} ± {cell['published_std']}",
-        f"{cell['obtained_mean']:.{decimals['mean']}f} ± "
-        + number(cell["obtained_std"], f".{decimals['std']}f"),
+        "disproved" if cell["disproved"] else obtained,
         str(cell["obtained_n"]) + (f" ({cell['diverged']} diverged)" if cell["diverged"] else ""),
         z_of(cell["z"]),
         cell[f"published_{aside}"] or "–",
@@ -223,6 +223,7 @@ def line_of(cell: Mapping[str, Any], aside: str) -> list[str]:
         number(cell[f"{aside}_difference"], f"+z{spec}"),
         z_of(cell[f"{aside}_z"]),
         marks + " !" * (cell["marks_agree"] is False),
+        cell["kernel"],
     ]
 
 
@@ -273,6 +274,7 @@ class Run:
     finals: Floats
     epochs: Floats  # of the lowest cost, of trials that did not diverge
     diverged: int
+    kernel: str  # the version that trained it
 
 
 def read_run(run_id: str, trials: Trials, metric: str, scale: str, of_mean: bool) -> Run:
@@ -301,6 +303,7 @@ def read_run(run_id: str, trials: Trials, metric: str, scale: str, of_mean: bool
         finals[known],
         (column(f"{metric}_{statistic}_update") / of_epoch)[known & ~stopped],
         int((stopped | ~np.isfinite(values))[known].sum()),
+        trials.settings.loc[run_id].get("kernel_version", ""),
     )
 
 
@@ -390,7 +393,10 @@ def beside(
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Return one line of a comparison, and its chances; ``obtained_bold`` is None where it is not known."""
     values, bold = finite(run.values), published["best_in_row"] == "yes"
-    z, chance = z_of_best(published, values)
+    # No distribution over binary rows gives a row more than probability 1
+    disproved = published["model"] != "auto-encoder" and bool((values > 0).any())
+    z, chance = (math.nan, math.nan) if disproved else z_of_best(published, values)
+    obtained_bold = None if disproved else obtained_bold
     line = {
         **{name: published[name] for name in ("model", *VALUE)},
         "scale": published["log_likelihood_scale"],
@@ -403,8 +409,8 @@ def beside(
         "obtained_std": values.std(ddof=1) if len(values) > 1 else math.nan,
         "obtained_n": len(run.trials),
         "diverged": run.diverged,
-        # No distribution over binary rows gives a row more than probability 1
-        "disproved": published["model"] != "auto-encoder" and bool((values > 0).any()),
+        "kernel": run.kernel,
+        "disproved": disproved,
         "z": z,
         "published_bold": bold,
         "obtained_bold": obtained_bold,
@@ -460,7 +466,7 @@ def main() -> None:
     comparison = compare(Trials(*sys.argv[1:2]))
     for title, table in comparison.tables():
         print(f"{title}\n\n{table}\n")
-    print("\n".join([*comparison.notes(), "", *comparison.summary()]))
+    print("\n".join([*comparison.notes(), *comparison.reasons(), "", *comparison.summary()]))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def table_page(comparison: Comparison, judged: list[Judged], texts: Mapping[int,
             *statements(judged, "table", int(number)),
         ]
         for title, table in part.tables():
-            blocks += [f"### {title}", table]
+            blocks += [f"### {title.partition(': ')[2]}", table]
     return blocks
 
 

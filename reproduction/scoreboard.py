@@ -59,7 +59,8 @@ def scoreboard(comparison: Comparison) -> tuple[str, list[str]]:
         f'within {LIMIT:g} standard errors; "as read" takes PCD-2 for the published PCD-1 where it was run, '
         "except on MNIST. marks: as named, where the whole row was run.",
         f"As read, {(read['z'].abs() > LIMIT).sum()} values are beyond {LIMIT:g} standard errors; if all "
-        f"were right, {chance:.0f} would be by chance. The reasons below count values as named and as read.",
+        f"were right, {chance:.0f} would be by chance. {read['disproved'].sum()} are disproved. The reasons "
+        "below count values as named and as read.",
         *comparison.reasons(),
     ]
     return markdown(HEADER, lines), notes
