@@ -65,7 +65,6 @@ def grid_text(kind, **fields):
 
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
-FORM = ("value", "unknown", "missing")  # kinds of mistakes in one value, which editors see, too
 
 
 SHOW = click.ClickException.show
@@ -100,33 +99,14 @@ SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+)|(.+?))(?:: ([\w.<]+))?: ")
 
 
 def problems_of(error):
-    """Return what is said apart from words: (place, field, kind) of each problem.
+    """Return what is said apart from words: (place, field) of each problem.
 
     ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else what stands before
     the first colon: a file or an option. Without a field there is ``""``.
     """
     error = getattr(error, "error", error)
     said = [SAID.match(line) for line in str(error).split("\n")]
-    places = [(found[1] or found[2], found[3] or "") for found in said if found] or [("", "")]
-    return [(*place, AnyKind()) for place in places]
-
-
-class AnyKind(tuple):
-    """Stands for the kinds that errors had, until the tables of tests no longer name them."""
-
-    __hash__ = tuple.__hash__
-
-    def __eq__(self, other):
-        return True
-
-    def __ne__(self, other):
-        return False
-
-    def __getitem__(self, index):
-        return self
-
-
-CbmError.kinds = AnyKind()
+    return [(found[1] or found[2], found[3] or "") for found in said if found] or [("", "")]
 
 
 def numbers(text):
@@ -251,41 +231,39 @@ def pairs(fields):
     return {name: text.strip() or None for name, _, text in parts}
 
 
-def _mistakes(table):
+def mistakes(table):
+    """Return bad grids and what is told of them, from lines such as ``rbm chains 1 = @0 | [2, @0]``.
+
+    That is a kind of machine, the field of the complaint (``-``: none), and words that it names; then
+    values of the field, each of which is wrong at ``@``, or else the experiment as a whole. ``;`` divides
+    more fields, and ``!`` begins a line with a field of its own. ``*`` behind a field: it is not the form
+    of the value that is wrong, so the schema accepts the grid.
+    """
+    found = []
     for line in table.strip().splitlines():
         told, _, values = line.partition(" = ")
-        machine, field, kind, *named = told.split()
+        machine, field, *named = told.split()
+        accepted, field = field[-1] == "*", field.rstrip("*")
         for value in values.split(" | "):
             given = value[1:] if value[0] == "!" else f"{field.partition('.')[0]}: {value}"
             fields = pairs(given)
             fields |= {name[1:]: None for name in fields if name[0] == "@"}  # stands in its place
             before, mark, after = grid_text(machine, **fields).partition("@")
-            place = f"{before.count(chr(10)) + 1}" if mark else "2"
-            label = "toy" if field == "-" else f"toy.{field}"
-            told = [(place, label, kind)]
-            yield pytest.param(before + after, told, named, id=f"{machine} {field} {value}")
+            place = (
+                f"{before.count(chr(10)) + 1}" if mark else "2",
+                f"toy.{field}".removesuffix(".-"),
+            )
+            identity = f"{machine} {field} {value}"
+            found.append(pytest.param(before + after, place, accepted, named, id=identity))
+    return found
 
 
-def mistakes(table):
-    """Return bad grids and what is told of them, from lines such as ``rbm ladders value 1 = @0 | [2, @0]``.
-
-    That is a kind of machine, the field of the complaint (``-``: none), its kind, and what it names; then
-    values of the field, each of which is wrong at ``@``, or else the experiment as a whole. ``;`` divides
-    more fields, and ``!`` begins a line with a field of its own.
-    """
-    return [*_mistakes(table)]
-
-
-def check_mistake(error, text, told, named):
-    """Check what is told of a grid of `mistakes`, and that the schema refuses what a schema can see.
-
-    It sees the form of a value, unless ``*`` follows the kind, and nothing else.
-    """
-    ((place, field, kind),) = told
-    assert problems_of(error) == [(place, field, kind.rstrip("*"))]
+def check_mistake(error, text, place, accepted, named):
+    """Check place, field and named words of a complaint of `mistakes`, and the schema on the grid."""
+    assert problems_of(error) == [place]
     assert {*named} <= {*re.split(r"[\s,;:?(){}'\[\]]+", str(error))}
     with suppress(yaml.YAMLError):  # what YAML does not read, editors do not
-        assert VALIDATOR.is_valid(yaml.safe_load(text)) == (kind not in FORM)
+        assert VALIDATOR.is_valid(yaml.safe_load(text)) == accepted
 
 
 def refusal(function, *arguments, **options):

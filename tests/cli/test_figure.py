@@ -210,23 +210,23 @@ def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "place", "kind", "content"),
+    ("words", "place", "content"),
     [
-        ("curves toys --xlim 5", "--xlim 5", "value", "0:1000"),
-        ("curves toys --ylim 3:1", "--ylim 3:1", "value", "LOW:HIGH"),
-        ("curves toys --log z", "--log z", "value", "x,y"),
-        ("curves toys --size big", "--size big", "value", "6.5x4"),
-        ("finals toys --metric weight_norm --metric b", "--metric", "conflict", "2"),
-        ("filters toys --layer 2", "--layer 2", "unsuited", "1"),
-        ("finals toys --statistic mean", "--statistic mean", "unsuited", "max"),
-        ("data", "data", "missing", "cbm plot data"),
-        ("cruves toys", "", "missing", "curves"),
+        ("curves toys --xlim 5", "--xlim 5", "0:1000"),
+        ("curves toys --ylim 3:1", "--ylim 3:1", "LOW:HIGH"),
+        ("curves toys --log z", "--log z", "x,y"),
+        ("curves toys --size big", "--size big", "6.5x4"),
+        ("finals toys --metric weight_norm --metric b", "--metric", "2"),
+        ("filters toys --layer 2", "--layer 2", "1"),
+        ("finals toys --statistic mean", "--statistic mean", "max"),
+        ("data", "data", "cbm plot data"),
+        ("cruves toys", "", "curves"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(results, tmp_path, words, place, kind, content):
+def test_what_cannot_be_drawn_is_said(results, tmp_path, words, place, content):
     folder = [] if words == "data" else [results]
     said = cbm("plot", *folder, *words.split(), "-o", tmp_path / "p.png", code=2)
-    assert problems_of(said) == [(place, "", kind)]
+    assert problems_of(said) == [(place, "")]
     assert content in said.stderr
     assert not (tmp_path / "p.png").exists()
 
@@ -281,7 +281,7 @@ def test_single_trials_are_drawn_by_their_names(results, toys):
 def test_a_file_does_not_say_which_rows_it_has_learned(toys, tmp_path):
     cbm("export", toys["machine"].iloc[0], "-o", tmp_path / "own.npz")
     said = cbm("plot", "activity", tmp_path / "own.npz", "-o", tmp_path / "p.png", code=2)
-    assert problems_of(said) == [(str(tmp_path / "own.npz"), "", "missing")]
+    assert problems_of(said) == [(str(tmp_path / "own.npz"), "")]
     assert "--data" in said.stderr
 
 
@@ -468,4 +468,4 @@ def test_of_trials_that_have_all_diverged_there_is_no_machine_to_show(results, t
     summary = Store.summary
     monkeypatch.setattr(Store, "summary", lambda store: summary(store).assign(diverged=20.0))
     said = cbm("plot", results, "filters", "toys", "-o", "p.png", code=3)
-    assert problems_of(said) == [(toys["run_id"].iloc[0], "", "incomplete")]
+    assert problems_of(said) == [(toys["run_id"].iloc[0], "")]

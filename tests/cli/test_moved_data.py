@@ -40,7 +40,7 @@ def test_results_find_their_data_in_a_folder_that_is_named(moved):
 def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
     for command, *words in (("evaluate",), ("verify",), ("plot", "curves", "-o", "x.png")):
         found = cbm(command, "out", *words, "--data", "nowhere", code=2)
-        assert problems_of(found) == [("--data nowhere", "", "missing")]
+        assert problems_of(found) == [("--data nowhere", "")]
     np.save("there/rows.npy", 1 - np.load("there/rows.npy"))
     for words in (("evaluate", "out"), ("plot", "out", "activity", "-o", "x.png")):
         assert "other rows" in cbm(*words, "--data", "there", code=2).stderr

@@ -176,7 +176,7 @@ def test_a_dry_run_counts_and_with_finished_trials_says_how_long_the_others_take
 def test_what_is_there_can_be_run_without_the_rest(grid):
     grid(GRID.replace(BARS, f"[{BARS}, {{path: gone.npz}}]"))
     refused = cbm("run", "grid.yaml", "-j", 0, code=2)
-    assert [field for _, field, _ in problems_of(refused)] == ["bars.data.path"]
+    assert [field for _, field in problems_of(refused)] == ["bars.data.path"]
     assert all(word in refused.stderr for word in ("gone.npz", "--available"))
     assert [1, 2] in numbers(refused.stderr)
     assert "gone" in cbm("ls", "grid.yaml").stdout
@@ -191,7 +191,7 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
     assert "bars: " not in said
     grid(GRID.replace(BARS, "{path: lost.npz}"))  # where all are missing
     lost = "run", "grid.yaml", "-o", "lost"
-    assert cbm(*lost, "--available", code=3).error.kinds == ("incomplete",)
+    cbm(*lost, "--available", code=3)
     assert "--available" not in cbm(*lost, code=2).stderr
     assert not Path("lost").exists()
 

@@ -70,7 +70,7 @@ def test_one_chain_visits_its_states_as_often_as_it_should():
     exact = joint(*its.plain)[0].sum(axis=1) @ states(3)
     assert (np.abs(means.mean(axis=0) - exact) < 4.5 * error).all()
     error = refusal(draw, its, parse_sampler("PT_999999"), 10**9, chains=10**9, steps=1, seed=1)
-    assert (error.kinds, "1000000000" in str(error)) == (("limit",), True)  # more than memory holds
+    assert "1000000000" in str(error)  # more than memory holds
 
 
 def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
@@ -153,21 +153,20 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "told"),
+    ("arguments", "told"),
     [
-        ("", None, "--output"),
-        ("-o s.npz --sampler CD-1", "unknown", "--sampler CD-1|gibbs|PT_c"),
-        ("-o s.npz --sampler PT_1", None, "PT_1|2"),
-        ("-o s.npz --steps 0", None, "--steps"),
-        ("-o s.npz -n 0", None, "--count"),
-        ("-o m.npz/s.npz --steps 1", None, "m.npz"),
+        ("", "--output"),
+        ("-o s.npz --sampler CD-1", "--sampler CD-1|gibbs|PT_c"),
+        ("-o s.npz --sampler PT_1", "PT_1|2"),
+        ("-o s.npz --steps 0", "--steps"),
+        ("-o s.npz -n 0", "--count"),
+        ("-o m.npz/s.npz --steps 1", "m.npz"),
     ],
 )
-def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind, told):
+def test_impossible_requests_are_refused_and_nothing_is_written(arguments, told):
     save()
     before = files(".", ".npz")
     refused = cbm("sample", "m.npz", *arguments.split(), code=2)
-    assert kind is None or refused.error.kinds == (kind,)
     assert holds(refused.stderr, told)
     assert files(".", ".npz") == before
 
@@ -244,21 +243,21 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
 
 
 @pytest.mark.parametrize(
-    ("rows", "place", "kind"),
+    ("rows", "place"),
     [
-        ([[1, 0, 1, 0]], "row 1 gives all", "missing"),
-        ([[1, None, 1, 0], [None] * 4], "row 2 gives no", "missing"),
-        ([[1, None, 1, 0.5]], "row 1, column 4 is 0.5", "value"),
-        ([[1, None, 2, 1]], "row 1, column 3 is 2", "value"),
-        ([[1, None, 2]], "1 x 3", "conflict"),
-        ([[1, None, 1, 0], [1, None, 1, 0]], "", "conflict"),  # more than samples
-        (b"1,x,0,\n", "row 1, column 2", ""),
-        (b"1,,0,\n1,0,\n", "line 2", ""),
-        (b"", "empty", ""),
-        (b"a,b,c,d\n", "no rows", ""),
+        ([[1, 0, 1, 0]], "row 1 gives all"),
+        ([[1, None, 1, 0], [None] * 4], "row 2 gives no"),
+        ([[1, None, 1, 0.5]], "row 1, column 4 is 0.5"),
+        ([[1, None, 2, 1]], "row 1, column 3 is 2"),
+        ([[1, None, 2]], "1 x 3"),
+        ([[1, None, 1, 0], [1, None, 1, 0]], ""),  # more than samples
+        (b"1,x,0,\n", "row 1, column 2"),
+        (b"1,,0,\n1,0,\n", "line 2"),
+        (b"", "empty"),
+        (b"a,b,c,d\n", "no rows"),
     ],
 )
-def test_rows_that_cannot_be_completed_are_refused(rows, place, kind):
+def test_rows_that_cannot_be_completed_are_refused(rows, place):
     save()
     if isinstance(rows, bytes):
         Path("rows").write_bytes(rows)
@@ -266,4 +265,3 @@ def test_rows_that_cannot_be_completed_are_refused(rows, place, kind):
         Path("rows").write_bytes(arrays(np.array(rows, float)))
     result = cbm("sample", "m.npz", "--given", "rows", "-o", "s.npz", "-n", 1, code=2)
     assert place in result.stderr
-    assert not kind or result.error.kinds == (kind,)

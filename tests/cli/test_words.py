@@ -60,15 +60,14 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid,
     np.savez("m.npz", anything=ROWS)
     Path(f"there{suffix}").mkdir()
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
-    wrong = {f"nosuch/x{suffix}": "missing", "grid.yaml": "value"}
-    wrong |= (
-        {f"there{suffix}": "value", ".": "value"}
-        if suffix
-        else dict.fromkeys(("other.yaml", "-", "page.html", "x.PNG", "f.npz"), "value")
-    )
-    for place, kind in wrong.items():
+    wrong = [f"nosuch/x{suffix}", "grid.yaml"]
+    if suffix:
+        wrong += [f"there{suffix}", "."]
+    else:
+        wrong += ["other.yaml", "-", "page.html", "x.PNG", "f.npz"]
+    for place in wrong:
         found = cbm(*command.split(), place, code=2)
-        assert problems_of(found) == [(f"{command.split()[-1]} {place}", "", kind)]
+        assert problems_of(found) == [(f"{command.split()[-1]} {place}", "")]
         named = {
             f"nosuch/x{suffix}": Path.cwd() / "nosuch",
             f"there{suffix}": f"there{suffix}/new.",
@@ -81,7 +80,7 @@ def test_samples_do_not_overwrite_what_they_are_drawn_from(grid):
     np.savez("rows.npz", train=ROWS)
     for words in (("rows.npz",), ("m.npz", "--given", "rows.npz")):
         found = problems_of(cbm("sample", *words, "-o", "./rows.npz", code=2))
-        assert found == [("-o rows.npz", "", "conflict")]
+        assert found == [("-o rows.npz", "")]
 
 
 # ---- The best machine of each data set, and the metric ----

@@ -90,32 +90,32 @@ def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("sizes", "kind", "changes", "flaw", "told"),
+    ("sizes", "kind", "changes", "told"),
     [
-        (TWO, "dbm", {"kind": np.array("gmm")}, "unknown", "kind gmm|rbm, dbm, auto-encoder"),
-        (TWO, "rbm", {}, "conflict", "rbm|2|dbm"),
-        (ONE, "rbm", {"weights_0": None}, "missing", "weights_0|weights_0, biases_0, biases_1"),
-        (THREE, "dbm", {"weights_1": None, "biases_3": None}, "missing", "weights_1, biases_3"),
-        (TWO, "auto-encoder", {"decoder_biases_1": None}, "missing", "decoder_biases_1"),
-        (ONE, "rbm", {"offset_0": np.zeros(4)}, "unknown", "offset_0|offsets_0"),
-        (ONE, "rbm", {"mu": np.zeros(4)}, "unknown", "mu|weights_0|offsets_1"),
-        (TWO, "dbm", {"offsets_3": np.zeros(2)}, "unknown", "offsets_3"),
-        (ONE, "rbm", {"decoder_biases_1": np.zeros(3)}, "unknown", "decoder_biases_1"),
-        (ONE, "dbm", {"weights_0": None, "biases_1": None}, "missing", "weights_0, biases_1"),
-        (TWO, "dbm", {"weights_1": np.zeros((4, 3))}, "conflict", "weights_1 (4, 3)|(n_0, n_1)"),
-        (ONE, "rbm", {"biases_1": np.zeros((3, 1))}, "conflict", "(3, 1)|(N, M), (N,), (M,)"),
-        (ONE, "rbm", {"weights_0": NONE, "biases_1": NONE[0]}, "conflict", "weights_0 (4, 0)"),
-        (TWO, "dbm", {"biases_0": NAN}, "value", "biases_0"),
-        (TWO, "dbm", {"offsets_0": NAN}, "value", "offsets_0"),
-        (TWO, "dbm", {"offsets_2": np.zeros(3)}, "conflict", "offsets_2|(3,)|(2,)"),
-        (TWO, "dbm", {"weights_0": np.full((3, 4), "a")}, "value", "weights_0|U1"),
-        (TWO, "dbm", {"biases_1": np.array([None] * 4)}, "unreadable", "biases_1.npy"),
+        (TWO, "dbm", {"kind": np.array("gmm")}, "kind gmm|rbm, dbm, auto-encoder"),
+        (TWO, "rbm", {}, "rbm|2|dbm"),
+        (ONE, "rbm", {"weights_0": None}, "weights_0|weights_0, biases_0, biases_1"),
+        (THREE, "dbm", {"weights_1": None, "biases_3": None}, "weights_1, biases_3"),
+        (TWO, "auto-encoder", {"decoder_biases_1": None}, "decoder_biases_1"),
+        (ONE, "rbm", {"offset_0": np.zeros(4)}, "offset_0|offsets_0"),
+        (ONE, "rbm", {"mu": np.zeros(4)}, "mu|weights_0|offsets_1"),
+        (TWO, "dbm", {"offsets_3": np.zeros(2)}, "offsets_3"),
+        (ONE, "rbm", {"decoder_biases_1": np.zeros(3)}, "decoder_biases_1"),
+        (ONE, "dbm", {"weights_0": None, "biases_1": None}, "weights_0, biases_1"),
+        (TWO, "dbm", {"weights_1": np.zeros((4, 3))}, "weights_1 (4, 3)|(n_0, n_1)"),
+        (ONE, "rbm", {"biases_1": np.zeros((3, 1))}, "(3, 1)|(N, M), (N,), (M,)"),
+        (ONE, "rbm", {"weights_0": NONE, "biases_1": NONE[0]}, "weights_0 (4, 0)"),
+        (TWO, "dbm", {"biases_0": NAN}, "biases_0"),
+        (TWO, "dbm", {"offsets_0": NAN}, "offsets_0"),
+        (TWO, "dbm", {"offsets_2": np.zeros(3)}, "offsets_2|(3,)|(2,)"),
+        (TWO, "dbm", {"weights_0": np.full((3, 4), "a")}, "weights_0|U1"),
+        (TWO, "dbm", {"biases_1": np.array([None] * 4)}, "biases_1.npy"),
     ],
 )
-def test_a_file_that_is_no_machine_is_refused(sizes, kind, changes, flaw, told, tmp_path):
+def test_a_file_that_is_no_machine_is_refused(sizes, kind, changes, told, tmp_path):
     path = saved(tmp_path / "m.npz", file_of(sizes, kind, **changes))
     error = refusal(read_machine, path)
-    assert (str(error).partition(": ")[0], error.kinds) == (str(path), (flaw,))
+    assert str(error).partition(": ")[0] == str(path)
     assert holds(str(error).removeprefix(str(path)), told)
 
 

@@ -151,7 +151,7 @@ def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_afresh(finishe
     state.write_bytes(state.read_bytes()[:-50])
     with pytest.raises(CbmError) as caught:
         read_progress(state)
-    assert problems_of(caught.value) == [(str(state), "", "unreadable")]
+    assert problems_of(caught.value) == [(str(state), "")]
     forget("out/bars", (run_id, number))
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0).stderr
     assert f"{state}: " in said

@@ -418,7 +418,7 @@ def test_the_same_rows_in_two_files_are_refused_as_one_data_set():
     put(lines(ROWS), "rows.csv")
     put(npy(ROWS), "rows.npy")
     both = run(put(ALONE.replace("rows.csv", "[rows.csv, rows.npy]").encode(), "both.yaml"), code=2)
-    assert problems_of(both) == [("5", "mine.data", "conflict")]
+    assert problems_of(both) == [("5", "mine.data")]
 
 
 def test_a_run_that_continues_trials_tells_what_else_is_not_reused(grid, monkeypatch):

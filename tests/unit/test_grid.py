@@ -222,7 +222,7 @@ def test_a_default_serves_the_experiments_that_it_suits():
         "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: PCD-1, learning_rate: 1"
     )
     error = refused("defaults: {chains: 5}\n" + PLAIN)
-    assert problems_of(error) == [("1", "defaults.chains", "unsuited")]
+    assert problems_of(error) == [("1", "defaults.chains")]
     text = f"defaults: {{chains: 5}}\n{PLAIN}  other: {{{other}, updates: 9, start_from: toy}}\n"
     toy, other = read(text).experiments.values()
     assert [one.cells[0].chains for one in (toy, other)] == [None, 5]
@@ -296,25 +296,23 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, paths, valu
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("learning_rat=1", "unknown learning_rate"),
-        ("lr=0.2", "unknown learning_rate?"),
-        ("every=5", "conflict evaluate.every"),
-        ("offsets=00,aa^b", "value [00, aa^b]"),
-        ("data.flop=1", "unknown data.flip"),
-        ("learning_rate=[", "unreadable learning_rate"),
-        ("learning_rate=", "missing learning_rate"),
-        ("data={name: mnist, sise: 3}", "unknown size sise"),
-        ("offsets=[dd, dq]", "value dq"),
-        ("trials=0", "value 0"),
+        ("learning_rat=1", "learning_rate"),
+        ("lr=0.2", "learning_rate?"),
+        ("every=5", "evaluate.every"),
+        ("offsets=00,aa^b", "[00, aa^b]"),
+        ("data.flop=1", "data.flip"),
+        ("learning_rate=[", "learning_rate"),
+        ("learning_rate=", "learning_rate"),
+        ("data={name: mnist, sise: 3}", "size sise"),
+        ("offsets=[dd, dq]", "dq"),
+        ("trials=0", "0"),
     ],
 )
 def test_bad_override_is_told_once_by_the_option(change, told):
     field, _, text = change.partition("=")
-    error, (kind, named, *inner) = (
-        refused(SEVERAL, {field: text}),
-        told.split(maxsplit=1 + told.count(" s")),
-    )
-    assert problems_of(error) == [(f"--set {field}", "".join(inner), kind)]
+    error = refused(SEVERAL, {field: text})
+    named, _, inner = told.partition(" s")
+    assert problems_of(error) == [(f"--set {field}", f"s{inner}" if inner else "")]
     assert named in str(error)
 
 
@@ -324,7 +322,7 @@ def test_trials_given_by_the_caller_win_and_are_told_by_their_option():
             read(PLAIN + "    trials: 5\n", {"trials": "4"}, **named).experiments["toy"].trials
             == trials
         )
-    assert problems_of(refused(SEVERAL, trials=0)) == [("--trials", "", "value")]
+    assert problems_of(refused(SEVERAL, trials=0)) == [("--trials", "")]
 
 
 def test_changes_leave_experiments_alone_that_are_not_run():
@@ -339,26 +337,26 @@ def test_changes_leave_experiments_alone_that_are_not_run():
     assert [one.cells[0].sampler for one in changed.values()] == ["PT_4", "PT_4", None]
     assert [one.trials for one in changed.values()] == [3, 3, 25]
     error = refused(text, {"sampler": "PT_4"}, None, ["coder"])
-    assert problems_of(error) == [("--set sampler", "", "unsuited")]
+    assert problems_of(error) == [("--set sampler", "")]
 
 
 @pytest.mark.parametrize(
-    ("options", "place", "kind"),
+    ("options", "place"),
     [
-        ("--set updates=3 --set updates=4", "--set updates", "conflict"),
-        ("--set updates=3 --set epochs=4", "--set epochs", "conflict"),
-        ("--set data.flip=true --set data=mnist", "--set data", "conflict"),
-        ("--trials 3 --set trials=4", "--trials and --set trials", "conflict"),
-        ("--trials 3 --trials 4", "--trials", None),
-        ("-j 1 --jobs 2", "--jobs", None),
+        ("--set updates=3 --set updates=4", "--set updates"),
+        ("--set updates=3 --set epochs=4", "--set epochs"),
+        ("--set data.flip=true --set data=mnist", "--set data"),
+        ("--trials 3 --set trials=4", "--trials and --set trials"),
+        ("--trials 3 --trials 4", "--trials"),
+        ("-j 1 --jobs 2", "--jobs"),
     ],
 )
-def test_of_two_values_none_wins_in_silence(options, place, kind, tmp_path):
+def test_of_two_values_none_wins_in_silence(options, place, tmp_path):
     (tmp_path / "grid.yaml").write_text(PLAIN)
     result = cbm("run", tmp_path / "grid.yaml", "--dry-run", *options.split(), code=2)
     assert place in result.stderr.splitlines()[-1]
-    if kind:  # else Click refuses it
-        assert problems_of(result) == [(place, "", kind)]
+    if options.count(place) < 2 and place != "--jobs":  # else Click refuses it
+        assert problems_of(result) == [(place, "")]
 
 
 def test_a_flag_has_an_effect_or_is_refused(tmp_path):
@@ -370,90 +368,90 @@ def test_a_flag_has_an_effect_or_is_refused(tmp_path):
 # ---- What is wrong, and where ----
 
 MISTAKES = """
-rbm weight_scal unknown weight_scale = !@weight_scal: 1
-rbm data.flip unknown description data learning_rate = !@data.flip: 1
-rbm << unknown* data = !@<<: {momentum: 0.5}
-rbm data unknown mnst mnist = @mnst
-rbm data unknown rows.csv path = @rows.csv
-rbm data.binarise value threshold sample none maybe = {path: rows.csv, binarise: @maybe}
-rbm data.path value character = {path: @''}
-rbm data.size missing* shifting-bar 9 1 = @shifting-bar
-rbm data.size unsuited mnist size binarise threshold flip = {name: mnist, size: @3}
-rbm data.bar conflict 4 = {name: shifting-bar, size: 4, bar: @4}
-rbm data missing path = !@data: {flip: yes}
-rbm model.hidden missing = !@model: {kind: rbm}
-rbm model value 4 kind hidden = !@model: 4
-rbm data missing* = !data:; weight_scale: [1, 2, 3]
-rbm model.kind value rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
-rbm offsets value dq^b q = [00, @dq^b]
-rbm offsets unsuited 0 1 2 = [00, @0]
-rbm sampler value* PT_1 2 PCD-1 = [CD-1, @PT_1]
-rbm learning_rate value 0 = @0 | @-0.5
-rbm learning_rate.start missing = !@learning_rate: {decay: 0.9}
-rbm learning_rate.decay value 1 = {start: 1, decay: @1, every: 5}
-rbm learning_rate.decay missing* every = {start: 1, decay: @0.9}
-rbm learning_rate.every missing* decay = {start: 1, every: @5}
-rbm learning_rate.steps conflict decay every = {start: 1, decay: 0.9, every: 5, steps: @0.1 from 7 updates}
-rbm learning_rate.steps value* 0 = {start: 1, steps: @0 from 7 epochs}
-rbm learning_rate.steps value* updates epochs = {start: 1, steps: @1 from 7 epochs + 0.1 from 9 updates}
-rbm learning_rate.steps value* 1 = {start: 1, steps: @1 from 7 epochs + 0.1 from 7 epochs}
-rbm learning_rate.step unknown steps = {start: 1, @step: 0.1 from 7 epochs}
-rbm - conflict updates epochs = !updates: 3
-rbm - missing* updates epochs = !epochs:
-rbm weight_scale value = @small | @-1e-3 | @inf | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
-rbm weight_scale value* = @.inf | @!!float 1
-rbm sliding_factor value 1 1.5 = @1.5
-rbm sliding_factor.hidden value 0 = {hidden: @0}
-rbm sliding_factor.visible value 0 -1 = {visible: @-1}
-rbm chains value 1 = @0
-rbm gradient_from value samples exact = @sample
-rbm offsets_from value same independent exact random = @other
-rbm shuffle value never = @never
-rbm momentum value 1 = @1
-rbm momentum value 0 -0.1 = @-0.1
-rbm weight_decay value 0 -1 = @-1
-rbm weight_decay.l1 value inf = {l1: @inf}
-rbm batch value full ful = @ful
-rbm batch value full 1 0 = @0
-rbm init value zero inverse-sigmoid zeros = @zeros
-rbm evaluate value exact ais none cost exakt = @exakt
-rbm evaluate.every value = {every: @5 minutes}
-rbm evaluate.parts value train+valid+test = {parts: @train+tset}
-rbm trials value = @0 | @[1, 2]
-rbm seed value 0 -1 = @-1
-rbm description value = @[a]
-rbm table.groups unknown model_hiden model_hidden = {groups: [data, @model_hiden]}
-rbm table.rows unknown evaluate_every record_every = {rows: @every}
-rbm table.columns conflict data rows = {rows: [data, init], columns: [@data]}
-rbm table.scale value total per-sample all = {scale: @all}
-rbm table.row unknown rows = {@row: init}
-rbm exclude value = @{offsets: 00} | [@00]
-rbm exclude conflict = [@{offsets: 00}] | [@{batch: 2}] | [@{data: {flip: on}}]
-rbm - conflict exclude = !exclude: [{data: {flip: off}}]
-rbm exclude.data.flip unknown data = [{@data.flip: on}]
-rbm exclude missing = [@{}]
-rbm exclude.offset unknown offsets = [{@offset: 00}]
-rbm exclude.offsets value dq q = [{offsets: @dq}]
-rbm exclude.data.flp unknown flip = [{data: {@flp: on}}]
-rbm when.if conflict = [{if: @{init: zero}, set: {batch: 2}}]
-rbm when.set missing = [@{if: {sampler: PCD-1}}]
-rbm when.if missing = [@{set: {batch: 2}}]
-rbm when.set.batch value = [{if: {batch: 100}, set: {batch: @[2]}}]
-rbm when.set.data missing path = [{if: {batch: 100}, set: {@data: {flip: on}}}]
-rbm when.set.data.name unknown data = [{if: {batch: 100}, set: {@data.name: mnist}}]
-rbm when.set.offsets unsuited ddd^b 3 2 = [{if: {batch: 100}, set: {offsets: @ddd}}]
-rbm when.set.epochs conflict updates = [{if: {batch: 100}, set: {updates: 3, epochs: @4}}]
-rbm start_from.experiment unknown* toy = {experiment: @tyo}
-rbm start_from.path conflict = {experiment: toy, path: @a.npz}
-rbm start_from.path value* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
-rbm start_from.machine value final best-valid = {experiment: toy, machine: @best}
-rbm when.set.gradient.damping unsuited natural = [{if: {batch: 100}, set: {gradient: {damping: @0.5}}}]
+rbm weight_scal weight_scale = !@weight_scal: 1
+rbm data.flip description data learning_rate = !@data.flip: 1
+rbm <<* data = !@<<: {momentum: 0.5}
+rbm data mnst mnist = @mnst
+rbm data rows.csv path = @rows.csv
+rbm data.binarise threshold sample none maybe = {path: rows.csv, binarise: @maybe}
+rbm data.path character = {path: @''}
+rbm data.size* shifting-bar 9 1 = @shifting-bar
+rbm data.size* mnist size binarise threshold flip = {name: mnist, size: @3}
+rbm data.bar* 4 = {name: shifting-bar, size: 4, bar: @4}
+rbm data path = !@data: {flip: yes}
+rbm model.hidden = !@model: {kind: rbm}
+rbm model 4 kind hidden = !@model: 4
+rbm data* = !data:; weight_scale: [1, 2, 3]
+rbm model.kind rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
+rbm offsets dq^b q = [00, @dq^b]
+rbm offsets* 0 1 2 = [00, @0]
+rbm sampler* PT_1 2 PCD-1 = [CD-1, @PT_1]
+rbm learning_rate 0 = @0 | @-0.5
+rbm learning_rate.start = !@learning_rate: {decay: 0.9}
+rbm learning_rate.decay 1 = {start: 1, decay: @1, every: 5}
+rbm learning_rate.decay* every = {start: 1, decay: @0.9}
+rbm learning_rate.every* decay = {start: 1, every: @5}
+rbm learning_rate.steps* decay every = {start: 1, decay: 0.9, every: 5, steps: @0.1 from 7 updates}
+rbm learning_rate.steps* 0 = {start: 1, steps: @0 from 7 epochs}
+rbm learning_rate.steps* updates epochs = {start: 1, steps: @1 from 7 epochs + 0.1 from 9 updates}
+rbm learning_rate.steps* 1 = {start: 1, steps: @1 from 7 epochs + 0.1 from 7 epochs}
+rbm learning_rate.step steps = {start: 1, @step: 0.1 from 7 epochs}
+rbm -* updates epochs = !updates: 3
+rbm -* updates epochs = !epochs:
+rbm weight_scale = @small | @-1e-3 | @inf | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
+rbm weight_scale* = @.inf | @!!float 1
+rbm sliding_factor 1 1.5 = @1.5
+rbm sliding_factor.hidden 0 = {hidden: @0}
+rbm sliding_factor.visible 0 -1 = {visible: @-1}
+rbm chains 1 = @0
+rbm gradient_from samples exact = @sample
+rbm offsets_from same independent exact random = @other
+rbm shuffle never = @never
+rbm momentum 1 = @1
+rbm momentum 0 -0.1 = @-0.1
+rbm weight_decay 0 -1 = @-1
+rbm weight_decay.l1 inf = {l1: @inf}
+rbm batch full ful = @ful
+rbm batch full 1 0 = @0
+rbm init zero inverse-sigmoid zeros = @zeros
+rbm evaluate exact ais none cost exakt = @exakt
+rbm evaluate.every = {every: @5 minutes}
+rbm evaluate.parts train+valid+test = {parts: @train+tset}
+rbm trials = @0 | @[1, 2]
+rbm seed 0 -1 = @-1
+rbm description = @[a]
+rbm table.groups model_hiden model_hidden = {groups: [data, @model_hiden]}
+rbm table.rows evaluate_every record_every = {rows: @every}
+rbm table.columns* data rows = {rows: [data, init], columns: [@data]}
+rbm table.scale total per-sample all = {scale: @all}
+rbm table.row rows = {@row: init}
+rbm exclude = @{offsets: 00} | [@00]
+rbm exclude* = [@{offsets: 00}] | [@{batch: 2}] | [@{data: {flip: on}}]
+rbm -* exclude = !exclude: [{data: {flip: off}}]
+rbm exclude.data.flip data = [{@data.flip: on}]
+rbm exclude = [@{}]
+rbm exclude.offset offsets = [{@offset: 00}]
+rbm exclude.offsets dq q = [{offsets: @dq}]
+rbm exclude.data.flp flip = [{data: {@flp: on}}]
+rbm when.if* = [{if: @{init: zero}, set: {batch: 2}}]
+rbm when.set = [@{if: {sampler: PCD-1}}]
+rbm when.if = [@{set: {batch: 2}}]
+rbm when.set.batch = [{if: {batch: 100}, set: {batch: @[2]}}]
+rbm when.set.data path = [{if: {batch: 100}, set: {@data: {flip: on}}}]
+rbm when.set.data.name data = [{if: {batch: 100}, set: {@data.name: mnist}}]
+rbm when.set.offsets* ddd^b 3 2 = [{if: {batch: 100}, set: {offsets: @ddd}}]
+rbm when.set.epochs* updates = [{if: {batch: 100}, set: {updates: 3, epochs: @4}}]
+rbm start_from.experiment* toy = {experiment: @tyo}
+rbm start_from.path* = {experiment: toy, path: @a.npz}
+rbm start_from.path* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
+rbm start_from.machine final best-valid = {experiment: toy, machine: @best}
+rbm when.set.gradient.damping* natural = [{if: {batch: 100}, set: {gradient: {damping: @0.5}}}]
 """
 
 
-@pytest.mark.parametrize(("text", "told", "named"), mistakes(MISTAKES))
-def test_one_mistake_is_told_once_with_its_place(text, told, named):
-    check_mistake(refused(text), text, told, named)
+@pytest.mark.parametrize(("text", "place", "accepted", "named"), mistakes(MISTAKES))
+def test_one_mistake_is_told_once_with_its_place(text, place, accepted, named):
+    check_mistake(refused(text), text, place, accepted, named)
 
 
 def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
@@ -484,12 +482,12 @@ def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
 def test_each_value_needs_an_effect_on_some_cell():
     axes = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
     error = refused(axes + "    exclude: [{offsets: dd^b_s, sliding_factor: 0.1}]\n")
-    assert problems_of(error) == [("9", "toy.sliding_factor", "unsuited")]
+    assert problems_of(error) == [("9", "toy.sliding_factor")]
     changed = (
         "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate: {runs: 5}}}]\n"
     )
     told = problems_of(refused(PLAIN + changed))
-    assert told == [("10", "toy.when.set.evaluate.runs", "unsuited")]
+    assert told == [("10", "toy.when.set.evaluate.runs")]
 
 
 def test_experiments_that_start_from_each_other_are_refused():
@@ -497,10 +495,10 @@ def test_experiments_that_start_from_each_other_are_refused():
         "a: {}, b: {}", "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
     )
     error = refused(text)
-    told = [(field, kind) for _, field, kind in problems_of(error)]
+    told = [field for _, field in problems_of(error)]
     assert told == [
-        ("a.start_from.experiment", "conflict"),
-        ("b.start_from.experiment", "conflict"),
+        "a.start_from.experiment",
+        "b.start_from.experiment",
     ]
 
 
@@ -549,41 +547,41 @@ experiments:
         "13 two.exclude.init",
     ]
     found = problems_of(refused(PLAIN + "    chains: 5\n  other: {data: mnst}\n"))
-    assert found[:2] == [("9", "toy.chains", "unsuited"), ("10", "other.data", "unknown")]
+    assert found[:2] == [("9", "toy.chains"), ("10", "other.data")]
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "kind"),
+    ("text", "place"),
     [
-        ("", "", "missing"),
-        ("- a\n- b\n", "1", "value"),
-        ("experiments: [a]", "1 experiments", "missing"),
-        ("experiments:\n  toy:\n", "2 toy", "value"),
-        (SEVERAL.replace("c: {}", "B: {}"), "8 B", "conflict"),
-        (SEVERAL + "groups: {x: [a, aa]}\n", "9 groups.x", "unknown"),
-        (SEVERAL + "groups: {x: [y], y: [x]}\n", "9 groups.x", "conflict"),
-        (SEVERAL + "groups: {a: [b]}\n", "9 groups.a", "conflict"),
-        (SEVERAL + "groups: {x: []}\n", "9 groups.x", "missing"),
-        (SEVERAL + "groups: [a, b]\n", "9 groups", "value"),
-        ("experiments:\n  toy:\n    a: b: c\n", "3", "unreadable"),
-        ("experiments:\n\ttoy: 1\n", "2", "unreadable"),
-        ("experiments: {toy: *x}\n", "1", "unreadable"),
-        ("experiments: &x {toy: *x}\n", "", "limit"),
-        (PLAIN + "---\n" + PLAIN, "9", "unreadable"),
-        (PLAIN + "    init: \x07\n", "9", "unreadable"),
-        (PLAIN.encode() + b"    # caf\xe9\n", "9", "unreadable"),
-        (PLAIN.encode("utf-16"), "1", "unreadable"),
-        ("experiments: " + "[" * 5000, "", "limit"),
-        ("#" * 1_000_001, "", "limit"),
+        ("", ""),
+        ("- a\n- b\n", "1"),
+        ("experiments: [a]", "1 experiments"),
+        ("experiments:\n  toy:\n", "2 toy"),
+        (SEVERAL.replace("c: {}", "B: {}"), "8 B"),
+        (SEVERAL + "groups: {x: [a, aa]}\n", "9 groups.x"),
+        (SEVERAL + "groups: {x: [y], y: [x]}\n", "9 groups.x"),
+        (SEVERAL + "groups: {a: [b]}\n", "9 groups.a"),
+        (SEVERAL + "groups: {x: []}\n", "9 groups.x"),
+        (SEVERAL + "groups: [a, b]\n", "9 groups"),
+        ("experiments:\n  toy:\n    a: b: c\n", "3"),
+        ("experiments:\n\ttoy: 1\n", "2"),
+        ("experiments: {toy: *x}\n", "1"),
+        ("experiments: &x {toy: *x}\n", ""),
+        (PLAIN + "---\n" + PLAIN, "9"),
+        (PLAIN + "    init: \x07\n", "9"),
+        (PLAIN.encode() + b"    # caf\xe9\n", "9"),
+        (PLAIN.encode("utf-16"), "1"),
+        ("experiments: " + "[" * 5000, ""),
+        ("#" * 1_000_001, ""),
     ],
 )
-def test_what_is_no_grid_is_refused_with_its_place(text, place, kind, tmp_path):
+def test_what_is_no_grid_is_refused_with_its_place(text, place, tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     place, _, field = place.partition(" ")
-    assert problems_of(refusal(read_grid, path)) == [(place or str(path), field, kind)]
-    for other, of in ((tmp_path / "none.yaml", "missing"), (tmp_path, "value")):
-        assert problems_of(refusal(read_grid, other)) == [(str(other), "", of)]
+    assert problems_of(refusal(read_grid, path)) == [(place or str(path), field)]
+    for other in (tmp_path / "none.yaml", tmp_path):
+        assert problems_of(refusal(read_grid, other)) == [(str(other), "")]
 
 
 BOMB = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
@@ -606,7 +604,7 @@ def test_what_is_too_large_to_write_out_is_refused_before_it_is(text, place, mos
     begun = time.process_time()
     error = refused(text)
     field = {"2": "toy", "8": "toy.data"}.get(place, "")
-    assert problems_of(error) == [(place or "grid.yaml", field, "limit")]
+    assert problems_of(error) == [(place or "grid.yaml", field)]
     assert most in str(error)
     assert time.process_time() - begun < 5
 

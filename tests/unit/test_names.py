@@ -87,6 +87,5 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
 def test_other_text_is_refused_with_what_was_meant(kind, texts, named):
     for text in texts:
         error = refusal(kind.parse, text)
-        assert error.kinds == ("value",)
         assert repr(text) in str(error)
         assert named in str(error)
