@@ -15,6 +15,7 @@ from cbm_cli.report.panels import Picture
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from numpy.testing import assert_allclose
 
 from tests.builders import cbm
 
@@ -168,9 +169,7 @@ def tiles_of(image, height, width, times=1):
     """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel of grey."""
     down, across = times * height + 1, times * width + 1
     shape = (image.shape[0] - 1) // down, down, (image.shape[1] - 1) // across, across
-    np.testing.assert_allclose(
-        np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01
-    )
+    assert_allclose(np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01)
     cells = image[1:, 1:].reshape(shape).swapaxes(1, 2).reshape(-1, down, across)
     return cells[:, times // 2 : -1 : times, times // 2 : -1 : times].reshape(len(cells), -1)
 

@@ -10,6 +10,7 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.learned import normalised, shape_of, tile_panel
 from cbm_cli.report.panels import Page, compose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import SLOW, cbm, file_of, files, holds
 from tests.oracles import joint, sigmoid, states
@@ -40,12 +41,12 @@ def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
     )
     exact = (p / p.sum(axis=1, keepdims=True)) @ states(3)
     (hidden,), unsettled = represent(its, np.tile(ROWS, (130, 1)))  # several blocks
-    np.testing.assert_allclose(hidden, np.tile(exact, (130, 1)), rtol=0, atol=1e-6)
+    assert_allclose(hidden, np.tile(exact, (130, 1)), rtol=0, atol=1e-6)
     assert unsettled == 0
     grey = np.random.default_rng(3).integers(0, 256, (5, 4), np.uint8)  # enters as it is
     (hidden,), _ = represent(its, grey, 1 / 255)
     expected = sigmoid(grey / 255 @ its.weights[0] + its.biases[1])
-    np.testing.assert_allclose(hidden, expected, rtol=0, atol=1e-6)
+    assert_allclose(hidden, expected, rtol=0, atol=1e-6)
 
 
 def test_an_auto_encoder_represents_a_row_by_the_outputs_of_its_encoder():
@@ -54,7 +55,7 @@ def test_an_auto_encoder_represents_a_row_by_the_outputs_of_its_encoder():
     for i, layer in enumerate(represent(its, ROWS)[0]):
         W, o, b = arrays[f"weights_{i}"], arrays[f"offsets_{i}"], arrays[f"biases_{i + 1}"]
         y = sigmoid(b + (y - o) @ W)
-        np.testing.assert_allclose(layer, y, rtol=0, atol=5e-6)
+        assert_allclose(layer, y, rtol=0, atol=5e-6)
 
 
 @pytest.mark.parametrize("sizes", [DEEP, (4, 3, 2, 3, 2)])
@@ -63,15 +64,15 @@ def test_mean_field_starts_at_the_offsets_and_ends_where_every_layer_answers_to_
 ):
     its, _ = save(sizes, "dbm")
     layers, _ = hidden_means(its, ROWS.astype(np.float32), rounds=0)
-    np.testing.assert_allclose(layers[1], np.tile(its.offsets[2], (16, 1)), rtol=1e-6)
+    assert_allclose(layers[1], np.tile(its.offsets[2], (16, 1)), rtol=1e-6)
     answer = ROWS @ its.weights[0] + its.offsets[2] @ its.weights[1].T + its.biases[1]
-    np.testing.assert_allclose(layers[0], sigmoid(answer), rtol=0, atol=1e-6)
+    assert_allclose(layers[0], sigmoid(answer), rtol=0, atol=1e-6)
     layers, unsettled = hidden_means(its, ROWS.astype(np.float32), tolerance=1e-6, rounds=10_000)
     assert unsettled == 0
     whole, weights = [ROWS, *layers, np.zeros((16, 0))], [*its.weights, np.zeros((sizes[-1], 0))]
     for i in range(1, len(sizes)):
         activation = its.biases[i] + whole[i - 1] @ weights[i - 1] + whole[i + 1] @ weights[i].T
-        np.testing.assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=5e-6)
+        assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=5e-6)
 
 
 def test_rows_whose_mean_field_has_not_settled_are_counted():
@@ -86,7 +87,7 @@ def test_filters_of_higher_layers_are_projected_through_the_layers_below():
     its, _ = save(DEEPER, "dbm")
     W, V, U = its.weights
     for found, expected in zip(filters(its), (W, W @ V, W @ V @ U), strict=True):
-        np.testing.assert_allclose(found, expected.T, rtol=0, atol=1e-6)
+        assert_allclose(found, expected.T, rtol=0, atol=1e-6)
 
 
 def test_filters_are_chosen_at_random_each_once_in_order():
@@ -103,10 +104,10 @@ def test_filters_are_chosen_at_random_each_once_in_order():
 
 def test_a_filter_is_normalised_by_itself_about_grey_and_long_lines_lie_under_each_other():
     rows = np.array([[-2.0, 0.0, 1.0], [0.1, 0.05, 0.0], [0.0, 0.0, 0.0]])
-    np.testing.assert_allclose(normalised(rows), [[0, 0.5, 0.75], [1, 0.75, 0.5], [0.5, 0.5, 0.5]])
+    assert_allclose(normalised(rows), [[0, 0.5, 0.75], [1, 0.75, 0.5], [0.5, 0.5, 0.5]])
     rows = np.random.default_rng(1).random((5, 31))  # no pictures
     (axes,) = compose([tile_panel(rows, Image(1, 31))], Page()).figure.axes
-    np.testing.assert_array_equal(axes.images[0].get_array(), rows)
+    assert_array_equal(axes.images[0].get_array(), rows)
 
 
 def test_a_picture_is_of_the_size_and_order_of_the_data_else_square_or_a_line():
@@ -138,11 +139,11 @@ def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kin
         ]
     with np.load("out.npz") as file:
         assert sorted(file.files) == ["test", "train"]
-        np.testing.assert_array_equal(file["train"], train[shown - 1])
-        np.testing.assert_array_equal(file["test"], represent(its, ROWS[::3])[0][shown - 1])
+        assert_array_equal(file["train"], train[shown - 1])
+        assert_array_equal(file["test"], represent(its, ROWS[::3])[0][shown - 1])
     data = load(path="out.npz", binarise="none")  # data for another machine
     assert (data.levels, list(data.parts)) == (255, ["train", "test"])
-    np.testing.assert_allclose(data.train / 255, train[shown - 1], rtol=0, atol=0.5 / 255 + 1e-6)
+    assert_allclose(data.train / 255, train[shown - 1], rtol=0, atol=0.5 / 255 + 1e-6)
     ends = np.array([0.0, 0.04, 0.05, 0.5, 0.95, 0.96, 1.0, 0.3])  # which are not outside
     assert unbalanced(ends) == 0.5
 

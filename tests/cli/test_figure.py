@@ -20,6 +20,7 @@ from cbm_cli.results import Results, Store
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 
 from tests.builders import cbm, problems_of, put_machine, run_grid
@@ -110,9 +111,9 @@ def test_curves_of_a_record_are_those_of_the_files(results, toys):
         for scheme, name in NAMES.items():
             own = toys[(toys.data == data) & (toys.offsets == scheme) & (toys.learning_rate == 0.1)]
             table = own.pivot_table("weight_norm", "update", "trial")
-            np.testing.assert_allclose(curves[name].line, table.median(axis=1))
+            assert_allclose(curves[name].line, table.median(axis=1))
             quartiles = [table.quantile(q, axis=1) for q in (0.25, 0.75)]
-            np.testing.assert_allclose(curves[name].band, np.column_stack(quartiles))
+            assert_allclose(curves[name].band, np.column_stack(quartiles))
 
 
 def test_finals_are_the_best_and_the_last_value_of_each_trial(results, values):
@@ -128,13 +129,13 @@ def test_finals_are_the_best_and_the_last_value_of_each_trial(results, values):
                 place + (0.19 if end == "last" else -0.19),
             )
             cloud, spread, median = next(dots), next(bars), next(bars)
-            np.testing.assert_allclose(cloud.get_offsets()[:, 1], own)
-            np.testing.assert_allclose(cloud.get_offsets()[:, 0], side, atol=0.1001)
+            assert_allclose(cloud.get_offsets()[:, 1], own)
+            assert_allclose(cloud.get_offsets()[:, 0], side, atol=0.1001)
             assert to_hex(cloud.get_edgecolor()[0]) == COLOURS[scheme]
             assert to_hex(cloud.get_facecolor()[0]) == COLOURS[scheme]
             assert (cloud.get_facecolor()[0, 3] == 1) == (end == "last")
-            np.testing.assert_allclose(spread.get_ydata(), own.quantile([0.25, 0.75]))
-            np.testing.assert_allclose(median.get_ydata(), own.median())
+            assert_allclose(spread.get_ydata(), own.quantile([0.25, 0.75]))
+            assert_allclose(median.get_ydata(), own.median())
             assert np.mean(median.get_xdata()) == pytest.approx(side) == spread.get_xdata()[0]
 
 
@@ -150,7 +151,7 @@ def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypa
     for (title, axes), (data, scheme) in zip(panels_of(figure), product(SETS, NAMES), strict=True):
         assert title == f"{data}, {NAMES[scheme]}"
         expected = grey(machine(toys, data=data, offsets=scheme)["weights_0"].T)
-        np.testing.assert_allclose(shown(axes, *SHAPES[data])[:3], expected, atol=1e-6)
+        assert_allclose(shown(axes, *SHAPES[data])[:3], expected, atol=1e-6)
     trials = trials_of(results, "dbm-mnist-short")
     for number in (2, 100):  # of a second layer: projected, and some may be chosen
         monkeypatch.setattr(learned, "SHOWN", number)
@@ -162,7 +163,7 @@ def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypa
             tiles = shown(axes, 2, 2)[: min(number, 3)]
             nearest = [int(np.abs(expected - tile).sum(axis=1).argmin()) for tile in tiles]
             assert nearest == sorted({*nearest})
-            np.testing.assert_allclose(tiles, expected[nearest], atol=1e-5)
+            assert_allclose(tiles, expected[nearest], atol=1e-5)
 
 
 def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results, toys):
@@ -179,8 +180,8 @@ def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results
             its, line = machine(toys, data=data, offsets=scheme), drawn[legend_of(figure)[name]]
             inputs = (SETS[data] - its["offsets_0"]) @ its["weights_0"] + its["biases_1"]
             means = np.sort((1 / (1 + np.exp(-inputs))).mean(axis=0))[::-1]
-            np.testing.assert_allclose(line.get_ydata(), means, atol=1e-5)
-            np.testing.assert_allclose(line.get_xdata(), [1 / 6, 1 / 2, 5 / 6])
+            assert_allclose(line.get_ydata(), means, atol=1e-5)
+            assert_allclose(line.get_xdata(), [1 / 6, 1 / 2, 5 / 6])
 
 
 def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
@@ -194,7 +195,7 @@ def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
     figure, _ = figure_of("plot", tmp_path / "copy", "samples", "toys", *SOME, *some)
     for (title, axes), scheme in zip(panels_of(figure), states, strict=True):
         assert title == NAMES[scheme]
-        np.testing.assert_array_equal(shown(axes, 2, 2), [states[scheme]] * 100)
+        assert_array_equal(shown(axes, 2, 2), [states[scheme]] * 100)
 
 
 def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
@@ -206,7 +207,7 @@ def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
             True,
             [f"{min(5, len(rows))}", f"{len(rows)}"],
         )
-        np.testing.assert_array_equal(shown(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
+        assert_array_equal(shown(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
 
 
 @pytest.mark.parametrize(
@@ -251,12 +252,12 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
     settings = f"shifting-bar, {RATES[0.1]}, {NAMES['aa^b']}, trial 1"
     assert title == ("own" if named == "file" else settings)
     shape = (2, 2) if named == "file" and not rows else (1, 4)
-    np.testing.assert_allclose(shown(axes, *shape)[:3], grey(its["weights_0"].T), atol=1e-6)
+    assert_allclose(shown(axes, *shape)[:3], grey(its["weights_0"].T), atol=1e-6)
     figure, _ = figure_of("plot", *folder, "activity", *words, *rows)
     ((_, axes),) = panels_of(figure)
     inputs = (SETS["shifting-bar"] - its["offsets_0"]) @ its["weights_0"] + its["biases_1"]
     means = np.sort((1 / (1 + np.exp(-inputs))).mean(axis=0))[::-1]
-    np.testing.assert_allclose(axes.lines[0].get_ydata(), means, atol=1e-5)
+    assert_allclose(axes.lines[0].get_ydata(), means, atol=1e-5)
     figure, _ = figure_of("plot", *folder, "samples", *words, *rows)
     assert len(panels_of(figure)) == 1
 
@@ -274,7 +275,7 @@ def test_single_trials_are_drawn_by_their_names(results, toys):
     assert numbers_in(caption_of(figure)) == ["5.545"]  # the bound, and no number of trials
     assert [*curves] == [NAMES[scheme] for scheme in names]
     for scheme, its in names.items():
-        np.testing.assert_allclose(curves[NAMES[scheme]].line, 4 * its["train_log_likelihood"])
+        assert_allclose(curves[NAMES[scheme]].line, 4 * its["train_log_likelihood"])
         assert curves[NAMES[scheme]].band is None
 
 
@@ -456,7 +457,7 @@ def test_filters_are_of_the_first_trial_that_did_not_diverge(
     )
     for (_, axes), scheme, trial in zip(panels_of(figure), NAMES, trials, strict=True):
         its = machine(toys, trial, data="bars-and-stripes", offsets=scheme)
-        np.testing.assert_allclose(shown(axes, 2, 2)[:3], grey(its["weights_0"].T), atol=1e-6)
+        assert_allclose(shown(axes, 2, 2)[:3], grey(its["weights_0"].T), atol=1e-6)
     titles = [title for title, _ in panels_of(figure)]
     assert titles == [
         f"{NAMES[o]}" + f", trial {n}" * bool(n) for o, n in zip(NAMES, trials, strict=True)

@@ -16,6 +16,7 @@ from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from tests.builders import (
@@ -67,11 +68,11 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     energies = layered_energy(its, all_states(layers))
     log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
-    np.testing.assert_allclose(found.free_energy(X), -exact - log_z, atol=1e-5)
+    assert_allclose(found.free_energy(X), -exact - log_z, atol=1e-5)
     found.save("copy.npz")
     assert (found.path, api.load("copy.npz").path) == ("m.npz", "copy.npz")
     for one in (found, api.load("copy.npz")):
-        np.testing.assert_allclose(one.log_likelihood(X), exact, atol=1e-5)
+        assert_allclose(one.log_likelihood(X), exact, atol=1e-5)
         assert (one.kind, one.sizes, one.names) == (
             "rbm" if len(layers) == 2 else "dbm",
             layers,
@@ -79,7 +80,7 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
         )
         assert all(its is one.parameters.weights[n] for n, its in enumerate(one.weights))
         for kept, given in zip(one.offsets, its[2], strict=True):
-            np.testing.assert_array_equal(kept, given)
+            assert_array_equal(kept, given)
 
 
 @pytest.mark.parametrize("layers", [RBM, TWO])
@@ -108,23 +109,23 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
     found, _ = machine()
     (W,), (b, c), X = found.parameters.weights, found.parameters.biases, visible_rows(RBM)
     h = sigmoid(X @ W + c)
-    np.testing.assert_allclose(found.transform(X), h, atol=1e-6)
-    np.testing.assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
-    np.testing.assert_allclose(found.filters(), W.T, atol=1e-6)
+    assert_allclose(found.transform(X), h, atol=1e-6)
+    assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
+    assert_allclose(found.filters(), W.T, atol=1e-6)
     cbm("sample", "m.npz", "-o", "s.npz", "-n", 9, "--steps", 5, "--seed", 3)
     with np.load("s.npz") as drawn:
-        np.testing.assert_array_equal(found.sample(9, 3, steps=5), drawn["samples"])
-        np.testing.assert_array_equal(found.sample(9, 3, steps=5, means=True), drawn["means"])
+        assert_array_equal(found.sample(9, 3, steps=5), drawn["samples"])
+        assert_array_equal(found.sample(9, 3, steps=5, means=True), drawn["means"])
     assert found.sample(2, start=X, steps=1).shape == (2, RBM[0])
     grey = np.random.default_rng(1).random((3, RBM[0]))  # is taken as it is
     joint = [np.exp(grey @ b + (grey @ W + c) @ h) for h in states(RBM[1])]
-    np.testing.assert_allclose(found.free_energy(grey), -np.log(np.sum(joint, axis=0)), atol=1e-10)
+    assert_allclose(found.free_energy(grey), -np.log(np.sum(joint, axis=0)), atol=1e-10)
     with pytest.warns(UserWarning, match="temperatures"):
         found.log_partition("ais", temperatures=3, runs=2)
     deep, _ = machine(THREE)
     X = visible_rows(THREE)
     assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*THREE[1:]]
-    np.testing.assert_array_equal(deep.transform(X), deep.transform(X, 3))
+    assert_array_equal(deep.transform(X), deep.transform(X, 3))
     assert deep.filters(2).shape == (THREE[2], THREE[0])
     with pytest.raises(ValueError, match=r"\b4\b.*\b1\b.*\b3\b"):
         deep.filters(4)
@@ -137,9 +138,9 @@ def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
     np.savez("ae.npz", kind="auto-encoder", **arrays, decoder_biases_1=d1)
     found, X = api.load("ae.npz"), states(4)
     y = sigmoid(sigmoid(X @ W + b1) @ V + b2)
-    np.testing.assert_allclose(found.transform(X), y, atol=1e-6)
+    assert_allclose(found.transform(X), y, atol=1e-6)
     decoded = sigmoid(sigmoid(y @ V.T + d1) @ W.T + b0)
-    np.testing.assert_allclose(found.reconstruct(X), decoded, atol=1e-6)
+    assert_allclose(found.reconstruct(X), decoded, atol=1e-6)
     loss = -(X * np.log(decoded) + (1 - X) * np.log(1 - decoded)).sum(axis=1)
     assert found.evaluate(X)["cost"]["mean"] == pytest.approx(loss.mean(), rel=1e-5)
     for ask in (found.log_partition, lambda: found.free_energy(X), lambda: found.sample(1)):
@@ -197,10 +198,10 @@ def test_arguments_that_do_not_exist_are_refused_in_words(asked, named):
 
 def test_data_have_their_parts_as_arrays():
     toy = api.data("shifting-bar", size=9, bar=1, flip=True)
-    np.testing.assert_array_equal(toy["train"], 1 - np.eye(9))
+    assert_array_equal(toy["train"], 1 - np.eye(9))
     np.save("grey.npy", np.array([[0, 51], [255, 102]], np.uint8))
     grey = api.data(path="grey.npy", scale=255, binarise="none")["train"]
-    np.testing.assert_allclose(grey, [[0, 0.2], [1, 0.4]], rtol=1e-6)
+    assert_allclose(grey, [[0, 0.2], [1, 0.4]], rtol=1e-6)
     assert holds(refusal(api.data, "bars"), "bars|bars-and-stripes")
 
 
@@ -329,8 +330,8 @@ def test_frames_and_arrays_are_trained_on(rows, train, valid):
     found = api.run(grid, data=rows, output="out", jobs=0, progress=False)
     (cell,) = Results(Path("out")).store("toy").manifest().cells
     data = load(spec_of(cell))
-    np.testing.assert_array_equal(data.train, train)
-    np.testing.assert_array_equal(data.valid, valid)
+    assert_array_equal(data.train, train)
+    assert_array_equal(data.valid, valid)
     name = "flipped-data" if cell["data_flip"] else "data"
     assert found.summaries("toy")["data"].unique().tolist() == [name]
     before = {*Path("out").rglob("*")}

@@ -13,6 +13,7 @@ from cbm_cli.machines.given import conditional
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.learned import GAP, tile_panel, tiled
 from cbm_cli.report.panels import Page, compose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
 from tests.builders import (
@@ -120,7 +121,7 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_i
     for order in ("C", "F"):
         (axes,) = compose([tile_panel(rows, Image(2, 3, order))], Page()).figure.axes
         drawn = tiles_of(axes.images[0].get_array(), 2, 3, times=6)
-        np.testing.assert_array_equal(drawn[0].reshape(2, 3), row.reshape((2, 3), order=order))
+        assert_array_equal(drawn[0].reshape(2, 3), row.reshape((2, 3), order=order))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
         assert p_value(part, p / p.sum()) > 1e-4
     W, b, lam = its[0][0], its[1][0], its[2][1]
     expected = ref.visible_mean(found["hidden"][:, : sizes[1]], W, b, lam)
-    np.testing.assert_allclose(found["means"], expected, rtol=0, atol=1e-6)
+    assert_allclose(found["means"], expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_what_is_given_becomes_biases():
 )
 def test_text_has_gaps(text):
     Path("rows.csv").write_text(text)
-    np.testing.assert_array_equal(read_given(Path("rows.csv")), ROWS)
+    assert_array_equal(read_given(Path("rows.csv")), ROWS)
 
 
 def test_a_seed_decides_the_bytes_of_files_and_of_python():
@@ -231,12 +232,12 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
     for name in ("rows.npz", "rows.csv"):
         found, told = sample("--given", name, *how, 4)
         assert "6 samples" in told
-        np.testing.assert_array_equal(found["samples"], machine.sample(6, 4, given=ROWS, steps=5))
+        assert_array_equal(found["samples"], machine.sample(6, 4, given=ROWS, steps=5))
         expected, free = (
             ref.visible_mean(found["hidden"], W, b, lam),
             np.resize(np.isnan(ROWS), (6, 4)),
         )
-        np.testing.assert_allclose(found["means"][free], expected[free], rtol=0, atol=1e-6)
+        assert_allclose(found["means"][free], expected[free], rtol=0, atol=1e-6)
     assert len(machine.sample(given=ROWS, steps=1)) == 2
     one, same, other = (sample(*how, seed)[0]["samples"].tobytes() for seed in (4, 4, 5))
     assert one == same != other

@@ -18,6 +18,7 @@ from cbm_cli.results import Store
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
+from numpy.testing import assert_allclose
 
 from tests.builders import (
     FIXED,
@@ -147,7 +148,7 @@ def assert_descends(learner, state, its, updates, shuffled=False):
         )
         for one, other in zip(plain_pairs(state, learner.sizes), pairs, strict=True):
             for array, wanted in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
-                np.testing.assert_allclose(array, wanted, atol=5e-5)  # float32 against float64
+                assert_allclose(array, wanted, atol=5e-5)  # float32 against float64
 
 
 MOMENTUM = STEPS["momentum and decay"]
@@ -175,7 +176,7 @@ def test_the_cost_is_that_of_the_machine_file_and_training_descends_it(changes, 
     state = random_state(learner, seed=1)
     assert learner.columns == ("train_cost", "valid_cost", "test_cost")
     expected = [cost_of(learner.machine(state), rows / levels) for rows in parts]
-    np.testing.assert_allclose(learner.evaluate(state, 0, lambda: False), expected, rtol=1e-6)
+    assert_allclose(learner.evaluate(state, 0, lambda: False), expected, rtol=1e-6)
     assert_descends(learner, state, plan(1, 1, len(DATA.train), learning_rate=0.2), updates=6)
 
 
@@ -270,13 +271,13 @@ def test_the_first_offsets(scheme, expected):
     file = learner.machine(learner.start())
     names = "offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"
     for name, value in zip(names, expected, strict=True):
-        np.testing.assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
+        assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
 
 
 def test_the_first_visible_bias_makes_the_data_mean():
     learner = Learner(settings(weight_scale=1e-9), DATA, 3)
     z = output_of(learner.machine(learner.start()), ROWS)
-    np.testing.assert_allclose(z, np.tile(DATA.train.mean(axis=0), (len(ROWS), 1)), atol=1e-6)
+    assert_allclose(z, np.tile(DATA.train.mean(axis=0), (len(ROWS), 1)), atol=1e-6)
     zero = Learner(settings(init="zero"), DATA, 3).start()
     assert not zero.b.any()
     assert not zero.c.any()
@@ -306,7 +307,7 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
     if letters == "00":
         assert np.abs(np.divide(one, other) - 1).max() > 1e-3  # fifty times the tolerance below
     else:
-        np.testing.assert_allclose(one, other, rtol=2e-5)  # float32, over 60 updates
+        assert_allclose(one, other, rtol=2e-5)  # float32, over 60 updates
         assert np.ptp(one) > 0.02
 
 

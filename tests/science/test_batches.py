@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cbm_cli import reference as ref
+from numpy.testing import assert_allclose
 
 N, M, K, R, TRIALS = 4, 3, 5, 6, 3
 SHAPES = {
@@ -149,7 +150,7 @@ def test_a_batch_of_trials_is_every_trial_by_itself(name):
     stacked = named({key: np.stack([one[key] for one in trials]) for key in SHAPES})
     found, alone = parts(CASES[name](stacked)), [parts(CASES[name](named(one))) for one in trials]
     for part, *expected in zip(found, *alone, strict=True):
-        np.testing.assert_allclose(part, np.stack(expected), rtol=1e-10, atol=1e-12)
+        assert_allclose(part, np.stack(expected), rtol=1e-10, atol=1e-12)
 
 
 def test_a_trial_that_is_not_a_number_leaves_the_others_alone():
@@ -162,7 +163,7 @@ def test_a_trial_that_is_not_a_number_leaves_the_others_alone():
         with np.errstate(invalid="ignore"):
             found = parts(CASES[case](stacked))
         for part, *expected in zip(found, *alone, strict=True):
-            np.testing.assert_allclose(part[[0, 2]], expected, rtol=1e-10, atol=1e-12)
+            assert_allclose(part[[0, 2]], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_every_function_of_the_reference_is_tried_with_trials():

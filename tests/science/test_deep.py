@@ -24,6 +24,7 @@ from cbm_cli.machines.likelihood import (
 )
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.trial.checks import check
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from tests.builders import (
@@ -74,11 +75,11 @@ def test_a_flat_machine_has_the_energies_of_its_layers(layers):
     assert (x.shape[1], h.shape[1]) == (layout.width, layout.height)
     W, sides = layout.flat_weights(weights), layout.layers(x, h)
     for found, expected in zip([*sides, *layout.weights(W)], [*values, *weights], strict=True):
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
     plain = weights, biases, [np.zeros(size) for size in layers]
     expected = layered_energy(plain, [value.T for value in values])
     b, c = (layout.side(biases, odd=odd) for odd in (False, True))
-    np.testing.assert_allclose(ref.energy(x, h, W, b, c), expected, atol=1e-12)
+    assert_allclose(ref.energy(x, h, W, b, c), expected, atol=1e-12)
 
 
 # Mean field and bounds
@@ -95,7 +96,7 @@ def test_mean_field_makes_the_rounds_of_the_reference(even_units, odd_units, sca
     found = field_of(machine, x, start, 1e-3, rounds)
     assert found[2] == expected[2]
     for one, other in zip(found[:2], expected[:2], strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [0.3, 3.0])
@@ -108,9 +109,9 @@ def test_bounds_are_expectations_and_keep_their_order(layers, scale):
     posterior = posterior_of(flat, rows.astype(np.float32), 1e-4, 100)
     lower = lower_bounds(flat, rows, posterior)
     expected = ref.lower_bound(rows, *wide((posterior.deep, posterior.odd)), (W, b, c))
-    np.testing.assert_allclose(lower - log_z(flat.plain), expected, atol=1e-9)
+    assert_allclose(lower - log_z(flat.plain), expected, atol=1e-9)
     exact = exact_log_likelihoods(flattened(machine, np.float64), rows)
-    np.testing.assert_allclose(exact, brute_log_likelihoods(machine, layers)[chosen], atol=1e-11)
+    assert_allclose(exact, brute_log_likelihoods(machine, layers)[chosen], atol=1e-11)
     exact += log_z(flat.plain)
     assert (lower <= exact + 1e-9).all()
     assert (exact - lower).max() > 1e-3
@@ -362,11 +363,9 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
     pd.testing.assert_frame_equal(deep[before["deep"].columns], before["deep"])
     for part in ("train", "valid"):
         its = {name: deep[f"{part}_{name}"] for name in ("lower_bound_ais", "log_likelihood_exact")}
-        np.testing.assert_allclose(
-            its["log_likelihood_exact"], deep[f"{part}_log_likelihood_final"]
-        )
+        assert_allclose(its["log_likelihood_exact"], deep[f"{part}_log_likelihood_final"])
         difference = deep[f"{part}_lower_bound_ais"] - deep[f"{part}_lower_bound_exact"]
-        np.testing.assert_allclose(difference, deep["exact_log_z"] - deep["ais_log_z"], atol=1e-9)
+        assert_allclose(difference, deep["exact_log_z"] - deep["ais_log_z"], atol=1e-9)
         assert (deep[f"{part}_lower_bound_exact"] <= its["log_likelihood_exact"]).all()
     assert (
         (deep["ais_log_z"] - deep["exact_log_z"]).abs() < 5 * deep["ais_log_z_standard_error"]

@@ -12,6 +12,7 @@ from cbm_cli.machines.likelihood import Method, Parts, evaluate
 from cbm_cli.results import Store, run_ids
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.loop import run_trial
+from numpy.testing import assert_array_equal
 
 from tests.builders import finish_in_pieces, rbm_settings, refusal
 
@@ -69,7 +70,7 @@ def test_training_stops_where_the_metric_has_not_improved(
     stretch = lambda since, pause: run_trial(trial, data(), since, should_pause=pause)  # noqa: E731
     pieces, stops = finish_in_pieces(stretch, Store(tmp_path / "x"), 0.3, 5)
     assert stops
-    np.testing.assert_array_equal(stopped.curve, pieces.curve)
+    assert_array_equal(stopped.curve, pieces.curve)
     assert stopped.converged == pieces.converged
     values = stopped.curve[1:, stopped.columns.index(COLUMNS[metric])]
     improves = np.diff(values) > tolerance

@@ -1,10 +1,10 @@
 """Results of many settings against those of the kernels that the golden files were made with."""
 
-import numpy as np
 import pytest
 from cbm_cli.grid.words import value_of
 from cbm_cli.results import Results
 from cbm_cli.trial import learner
+from numpy.testing import assert_allclose
 
 from tests.builders import cbm
 from tests.golden import outputs
@@ -85,7 +85,7 @@ def test_results_are_shown_as_they_were(results, name):
     assert found[0] == expected[0], f"an output changed; if this is meant, {REMEDY}"
     # Sums in float32 are behind evaluations; what tables show is exact but for the last digit of libraries.
     limit = 1e-5 if name.startswith("evaluate") else 1e-9
-    np.testing.assert_allclose(found[1], expected[1], rtol=limit, atol=limit, err_msg=MOVED)
+    assert_allclose(found[1], expected[1], rtol=limit, atol=limit, err_msg=MOVED)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from cbm_cli.machines.gradients import (
 )
 from cbm_cli.machines.limits import check_fisher
 from cbm_cli.trial.learner import Learner
+from numpy.testing import assert_allclose
 
 from tests.builders import holds, rbm_settings, refusal
 from tests.oracles import (
@@ -46,7 +47,7 @@ def some_rows(n):
 
 def assert_same(found, expected):
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-12)
+        assert_allclose(one, other, atol=1e-12)
 
 
 # Exact expectations, gradients and Fisher matrices
@@ -85,7 +86,7 @@ def test_natural_gradients_are_those_of_the_reference(shape, fisher):
     for damping in (0.0, 0.3) if fisher != "marginal" else (0.3, 1e-4):
         found = natural_gradient(*plain, standard_gradient(*plain, rows), fisher, damping)
         expected = flat(*ref.natural_gradient(gradient, F, damping))
-        np.testing.assert_allclose(found.flat(), expected, rtol=1e-7, atol=1e-12)
+        assert_allclose(found.flat(), expected, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("fisher", FISHERS)
@@ -95,7 +96,7 @@ def test_what_has_no_variance_does_not_move_and_its_neighbours_have_their_steps(
     stack = [np.stack(arrays) for arrays in zip(plain, stuck, plain, strict=True)]
     found = natural_gradient(*stack, standard_gradient(*stack, rows), fisher, damping)
     alone = natural_gradient(*plain, standard_gradient(*plain, rows), fisher, damping).flat()
-    np.testing.assert_allclose(found.flat()[[0, 2]], [alone, alone], rtol=1e-9)
+    assert_allclose(found.flat()[[0, 2]], [alone, alone], rtol=1e-9)
     assert found.b[1, 0] == 0
     assert np.isfinite(found.flat()).all()
 
@@ -106,7 +107,7 @@ def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
     plain = np.zeros((2, 1)), b, np.zeros(1)
     found = natural_gradient(*plain, standard_gradient(*plain, some_rows(2)))
     p, d = sigmoid(b), some_rows(2).mean(axis=0)
-    np.testing.assert_allclose(found.b, (d - p) / (p * (1 - p)), rtol=1e-6)
+    assert_allclose(found.b, (d - p) / (p * (1 - p)), rtol=1e-6)
 
 
 def test_a_fisher_matrix_of_too_many_states_or_of_fewer_than_parameters_is_refused():
@@ -158,7 +159,7 @@ def step_of(state, way):
 
 def assert_close(found, expected, tolerance=2e-5):
     """To a share of the longest component: parameters are float32."""
-    np.testing.assert_allclose(found, expected, atol=tolerance * max(1, np.abs(expected).max()))
+    assert_allclose(found, expected, atol=tolerance * max(1, np.abs(expected).max()))
 
 
 def data_phase(machine):
@@ -237,7 +238,7 @@ def test_steps_along_other_directions_have_momentum(fisher):
             )
         velocity = 0.8 * velocity + 0.1 * flat(*direction)
         advance(way, state, update, update + 1)
-        np.testing.assert_allclose(flat(*state[:3]) - flat(*machine), velocity, atol=2e-5)
+        assert_allclose(flat(*state[:3]) - flat(*machine), velocity, atol=2e-5)
 
 
 def test_a_small_variance_is_found_in_float64():

@@ -23,6 +23,7 @@ from cbm_cli.machines.estimates import (
 from cbm_cli.machines.files import Flat, Layered, flatten
 from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, parts_of
 from cbm_cli.machines.samples import exact_samples
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import GRID, cbm, layered, run_grid, visible_rows
 from tests.oracles import (
@@ -141,7 +142,7 @@ def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction):
         )
         log_weight += gain
     assert (moved == x).all()
-    np.testing.assert_allclose(found, log_weight, atol=1e-5)
+    assert_allclose(found, log_weight, atol=1e-5)
     _, pieces = kernel_walk(machine, base, start, betas, 7, cuts=(1, 20, 21))
     assert (
         pieces.tobytes()
@@ -200,9 +201,9 @@ def test_effective_runs_and_doubts():
 
 def test_the_base_rate_is_the_smoothed_logit_of_the_mean():
     base = base_rate(np.array([0.0, 0.5, 1.0]), 9)
-    np.testing.assert_allclose(base, [np.log(0.05 / 0.95), 0, np.log(0.95 / 0.05)], rtol=1e-6)
+    assert_allclose(base, [np.log(0.05 / 0.95), 0, np.log(0.95 / 0.05)], rtol=1e-6)
     grey = Dataset("grey", np.uint8([[0, 255]]), levels=255)
-    np.testing.assert_array_equal(parts_of(grey, Method()).base, base_rate(np.array([0, 1]), 1))
+    assert_array_equal(parts_of(grey, Method()).base, base_rate(np.array([0, 1]), 1))
     assert log_z_of_base(np.zeros(3, np.float32), 4) == pytest.approx(7 * np.log(2))
 
 

@@ -10,6 +10,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
 from cbm_cli.trial.learner import Learner
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
 
 from tests.builders import (
@@ -42,7 +43,7 @@ def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(siz
     W, b, c = flatten(read, np.float64).plain
     x, h = (np.concatenate(by_layer[odd::2]).T for odd in (0, 1))
     difference = layered_energy(machine, by_layer) - ref.energy(x, h, W, b, c)
-    np.testing.assert_allclose(difference, -read.offset_energy, rtol=0, atol=1e-12)
+    assert_allclose(difference, -read.offset_energy, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
         back = read_machine(saved(tmp_path / "m.npz", written))
         assert (back.kind, back.sizes, *back[6:]) == (kind, sizes, *machine[6:])
         for found, expected in zip(chain(*back[1:6]), chain(*each), strict=True):
-            np.testing.assert_array_equal(found.astype(np.float32), expected)
+            assert_array_equal(found.astype(np.float32), expected)
 
 
 def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path):
@@ -83,10 +84,8 @@ def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path
     found = read_machine(saved(tmp_path / "m.npz", file))
     b, c = found.biases
     assert found.kind == "rbm"
-    np.testing.assert_array_equal(b, file["biases_0"])
-    np.testing.assert_allclose(
-        c, file["biases_1"] - file["offsets_0"] @ file["weights_0"], atol=1e-12
-    )
+    assert_array_equal(b, file["biases_0"])
+    assert_allclose(c, file["biases_1"] - file["offsets_0"] @ file["weights_0"], atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from cbm_cli.results import Progress, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import cbm, contents_of, finish_in_pieces, forget, lines_of
 from tests.oracles import Trainer, plan
@@ -79,7 +80,7 @@ def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
     for layer, bias in enumerate(biases):
         heard = bias + (values[layer - 1] @ weights[layer - 1] if layer else 0)
         heard = heard + (weights[layer] @ values[layer + 1] if layer <= last else 0)
-        np.testing.assert_allclose(heard, expected[layer], atol=1e-6)
+        assert_allclose(heard, expected[layer], atol=1e-6)
 
 
 @HIDDEN
@@ -90,7 +91,7 @@ def test_the_deep_machine_is_that_of_the_reference(hidden):
     rbms = [[[found[f"{name}_{k}"] for name in side] for side in sides] for k in layers]
     for part, expected in zip(pretraining.machine(now)[1:4], ref.pretrained(rbms), strict=True):
         for array, other in zip(part, expected, strict=True):
-            np.testing.assert_array_equal(array, other)
+            assert_array_equal(array, other)
     gains = [tuple(pretraining._gains(k).values()) for k in layers]
     assert gains == [ref.gains_of_layer(k, len(hidden)) for k in layers]
 
@@ -110,8 +111,8 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
         doubled = {"to_hidden": 2.0 if k == 0 else 1.0}
         doubled["to_visible"] = 2.0 if k == len(hidden) - 1 else 1.0
         mean = np.clip(x.mean(axis=0), 0.001, 0.999)
-        np.testing.assert_allclose(now.state.b, ref.inverse_sigmoid(mean), atol=1e-5)
-        np.testing.assert_allclose(now.state.mu, x.mean(axis=0), atol=1e-5)
+        assert_allclose(now.state.b, ref.inverse_sigmoid(mean), atol=1e-5)
+        assert_allclose(now.state.mu, x.mean(axis=0), atol=1e-5)
         assert (now.stage, now.update, now.state.W.shape) == (k, 0, (n, m))
         rbm = plan(n, m, len(x), **doubled)._replace(seed=pretraining._stage_of(now).plan.seed)
         trainer = Trainer(now.state, rbm)
@@ -121,7 +122,7 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
         assert now.update == 3
         pretraining.advance(now, 100)
         for name, expected in zip("Wbc", trainer.theta, strict=True):
-            np.testing.assert_allclose(now.pretrained[f"{name}_{k}"], expected, atol=1e-5)
+            assert_allclose(now.pretrained[f"{name}_{k}"], expected, atol=1e-5)
         x = np.round(255 * ref.hidden_mean(x, doubled["to_hidden"] * trainer.W, trainer.c)) / 255
     assert pretraining.is_done(now)
 
@@ -136,19 +137,19 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
     kept = {name: array.copy() for name, array in end.pretrained.items()}
     weights, biases, found = LayerTraining(trial.settings, DATA, trial.seed).machine(end)[1:4]
     for name, array in kept.items():  # which other trials may share
-        np.testing.assert_array_equal(end.pretrained[name], array)
-    np.testing.assert_array_equal(found[0], kept["mu_0"])
-    np.testing.assert_array_equal(found[2], kept["lam_1"])
+        assert_array_equal(end.pretrained[name], array)
+    assert_array_equal(found[0], kept["mu_0"])
+    assert_array_equal(found[2], kept["lam_1"])
     assert found[1].any() == (offsets[1] == "d")
     centered = [bias.astype(float) for bias in biases]
     for k, W in enumerate(weights):
         assert np.abs(W).max() > 0.1
-        np.testing.assert_array_equal(outcome.machine[f"weights_{k}"], W)
+        assert_array_equal(outcome.machine[f"weights_{k}"], W)
         centered[k] += W @ found[k + 1]
         centered[k + 1] += found[k] @ W
     for k, (bias, offset) in enumerate(zip(centered, found, strict=True)):
-        np.testing.assert_allclose(outcome.machine[f"offsets_{k}"], offset, atol=1e-6)
-        np.testing.assert_allclose(outcome.machine[f"biases_{k}"], bias, atol=1e-6)
+        assert_allclose(outcome.machine[f"offsets_{k}"], offset, atol=1e-6)
+        assert_allclose(outcome.machine[f"biases_{k}"], bias, atol=1e-6)
 
 
 OWN = {"epochs": 6, "learning_rate": 0.2}

@@ -24,6 +24,7 @@ from cbm_cli.kernels.products import (
     product_nt,
     product_tn,
 )
+from numpy.testing import assert_array_equal
 
 ROWS = (1, 17, 225)
 UNITS = (1, 15, 16, 17, 64, 65, 128, 129, 385, 500)
@@ -66,7 +67,7 @@ def test_dense_products_are_those_of_float64(multiply, turned, views):
             with_longer_rows(array) if k in views else array for k, array in enumerate(arrays)
         ]
         multiply(*arrays)
-        np.testing.assert_array_equal(arrays[2], exactly(*pair))
+        assert_array_equal(arrays[2], exactly(*pair))
         if 2 in views:
             assert np.isnan(arrays[2].base).sum() == 5 * rows  # nothing beside the view is written
 
@@ -82,12 +83,12 @@ def test_rows_and_columns_are_packed_bit_by_bit():
         x, bits = binary(rows, units, density), make_bits(rows, units)
         pack_rows(1 - x, bits)  # what was there before does not matter
         pack_rows(x, bits)
-        np.testing.assert_array_equal(bits.words, words_of(x))
+        assert_array_equal(bits.words, words_of(x))
         for last in {1, units // 2 + 1, units}:
             bits = make_bits(last, rows)
             pack_columns(1 - x, last, bits)
             pack_columns(x, last, bits)
-            np.testing.assert_array_equal(bits.words, words_of(x[:, :last].T))
+            assert_array_equal(bits.words, words_of(x[:, :last].T))
 
 
 def spoiled(bits):
@@ -114,9 +115,7 @@ def test_products_of_binary_rows_are_those_of_float64(units, turned):
             bits_product(bits, np.full_like(given, np.nan) if bits.shared else given, turned, out)
         binary_product(x, spoiled(make_bits(rows, units)), given, turned, outs[2])  # may be sgemm
         for out in outs:
-            np.testing.assert_array_equal(
-                out, exactly(x, W), f"{rows} rows, {columns} columns, {density}"
-            )
+            assert_array_equal(out, exactly(x, W), f"{rows} rows, {columns} columns, {density}")
 
 
 @pytest.mark.parametrize("density", DENSITIES)
@@ -128,7 +127,7 @@ def test_products_of_binary_columns_are_those_of_float64(density):
             bits, out = make_bits(last, rows), np.full((units, columns), np.nan, np.float32)
             pack_columns(x, last, bits)
             bits_product(bits, h, False, out[:last])
-            np.testing.assert_array_equal(out[:last], exactly(x[:, :last].T, h))
+            assert_array_equal(out[:last], exactly(x[:, :last].T, h))
             assert np.isnan(out[last:]).all()
 
 
@@ -202,9 +201,7 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
         assert outs[0].tobytes() == outs[1].tobytes()
         way, some = way_of(x, columns), [0, 1, 7, rows - 1]
         expected = np.stack([way(row, W) for row in x[some]])
-        np.testing.assert_array_equal(
-            outs[0, some], expected, f"{rows}x{units}x{columns}, {way.__name__}"
-        )
+        assert_array_equal(outs[0, some], expected, f"{rows}x{units}x{columns}, {way.__name__}")
         met.add((way, "narrow" if columns == 16 else "wide" if columns in (17, 64) else "both"))
     assert len(met) == 9  # all ways, in panels of all kinds
 

@@ -22,6 +22,7 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
 from cbm_cli.trial.recorders import Context, check_recorders, record
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import (
     GRID,
@@ -165,14 +166,14 @@ def test_recorders_measure_what_the_reference_does(
             wanted, abs=rounding
         )
     for array, unchanged in zip(snapshots, before, strict=True):
-        np.testing.assert_array_equal(array, unchanged)
+        assert_array_equal(array, unchanged)
 
 
 def test_directions_that_agree_have_no_angle():
     """With so much damping the natural gradient has the direction of the standard one, but for rounding."""
     context = context_of(gradient=MARGINAL | {"damping": 1e12})
     found = record(["gradient_angles"], stack(T=50), context)
-    np.testing.assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
+    assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
 
 
 def test_the_pseudo_likelihood_is_that_of_each_snapshot():
@@ -203,8 +204,8 @@ def test_a_snapshot_that_is_not_finite_is_empty_in_all_columns():
     found = record(list(RECORDERS), snapshots, context_of())
     assert list(found) == list(expected)
     for column, values in found.items():
-        np.testing.assert_array_equal(np.isnan(values), [False, True, False, True, False])
-        np.testing.assert_allclose(values[[0, 2, 4]], expected[column][[0, 2, 4]], rtol=1e-9)
+        assert_array_equal(np.isnan(values), [False, True, False, True, False])
+        assert_allclose(values[[0, 2, 4]], expected[column][[0, 2, 4]], rtol=1e-9)
 
 
 def check(names, width=4, hidden=3, parts=("train",), **settings):
@@ -261,7 +262,7 @@ def test_a_function_that_fails_is_named_with_file_and_line(body, told):
     without = record(["weight_norms", "bias_norms"], stack(), context_of())
     assert [*found] == [*without]
     for column, values in without.items():
-        np.testing.assert_array_equal(found[column], values)
+        assert_array_equal(found[column], values)
 
 
 def test_each_file_runs_in_a_module_of_its_own():
@@ -307,11 +308,11 @@ def test_snapshots_are_the_states_that_stopping_finds(changes, order):
         stopped = copied(start)
         advance(learner, stopped, 0, mark)
         for name in "Wbc":
-            np.testing.assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
+            assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
         if order == "b":
             advance(learner, stopped, mark, mark + 1)  # offsets that have moved before this step
         for name in ("mu", "lam"):
-            np.testing.assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
+            assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +331,7 @@ def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
     assert outcome.recorded == ("update", "log_likelihood")
     assert outcome.records[:, 0].tolist() == list(updates)
     if not when:
-        np.testing.assert_array_equal(outcome.records, outcome.curve[:, [0, 2]])
+        assert_array_equal(outcome.records, outcome.curve[:, [0, 2]])
         assert outcome.summary()["log_likelihood_final"] == outcome.curve[-1, 2]
 
 
@@ -374,7 +375,7 @@ def test_what_a_recorder_gave_before_it_failed_stays(monkeypatch, body, told):
     whole = run(its, recorders=own("mine.py:f", FAILING.format(30, body)))
     rows = dict(zip(whole.recorded, whole.records.T, strict=True))
     assert rows["update"].tolist() == [*range(0, 61, 5)]
-    np.testing.assert_array_equal(rows["mine"], [0.5, 5.5, 10.5, 15.5, 20.5, 25.5] + 7 * [np.nan])
+    assert_array_equal(rows["mine"], [0.5, 5.5, 10.5, 15.5, 20.5, 25.5] + 7 * [np.nan])
     assert np.isfinite(rows["weight_norm"]).all()
     assert holds(*whole.flaws.values(), f"mine.py|{told}")
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from cbm_cli import reference as ref
+from numpy.testing import assert_allclose
 
 N, M = 4, 3
 RNG = np.random.default_rng(1)
@@ -70,7 +71,7 @@ def slopes(function, theta, step=1e-5):
 
 def assert_close(found, expected, atol=1e-12):
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=atol)
+        assert_allclose(one, other, atol=atol)
 
 
 # The machine
@@ -88,7 +89,7 @@ def test_energies_conditionals_and_likelihoods_are_sums_over_all_states(offsets)
     for x in bits(N):
         p_x = sum(table[x, h] for h in bits(M))
         expected = [sum(table[x, h] * h[j] for h in bits(M)) / p_x for j in range(M)]
-        np.testing.assert_allclose(ref.hidden_mean(np.array([x]), W, c, mu)[0], expected)
+        assert_allclose(ref.hidden_mean(np.array([x]), W, c, mu)[0], expected)
         assert ref.log_likelihood(np.array([x]), W, b, c, mu, lam)[0] == pytest.approx(
             math.log(p_x)
         )
@@ -98,7 +99,7 @@ def test_energies_conditionals_and_likelihoods_are_sums_over_all_states(offsets)
     for h in bits(M):
         p_h = sum(table[x, h] for x in bits(N))
         expected = [sum(table[x, h] * x[i] for x in bits(N)) / p_h for i in range(N)]
-        np.testing.assert_allclose(ref.visible_mean(np.array([h]), W, b, lam)[0], expected)
+        assert_allclose(ref.visible_mean(np.array([h]), W, b, lam)[0], expected)
 
 
 def test_states_are_in_the_order_of_binary_numbers():
@@ -126,7 +127,7 @@ def test_a_flipped_machine_has_the_energies_of_the_flipped_states(f, g):
 def test_the_inverse_sigmoid_gives_a_machine_without_weights_the_data_mean():
     mean = np.array([0.1, 0.5, 0.9])
     found = ref.visible_mean(np.zeros((1, 2)), np.zeros((3, 2)), ref.inverse_sigmoid(mean))
-    np.testing.assert_allclose(found, [mean])
+    assert_allclose(found, [mean])
 
 
 # Gradients
@@ -144,7 +145,7 @@ def mean_log_p(offsets):
 @pytest.mark.parametrize("offsets", [OFFSETS, NO_OFFSETS], ids=["centered", "standard"])
 def test_the_gradient_is_the_derivative_of_the_log_likelihood(offsets):
     found = ref.gradient(*phases(THETA, offsets), *offsets)
-    np.testing.assert_allclose(flat(found), slopes(mean_log_p(offsets), THETA), atol=1e-8)
+    assert_allclose(flat(found), slopes(mean_log_p(offsets), THETA), atol=1e-8)
 
 
 def test_the_centered_gradient_is_a_step_of_the_centered_machine():
@@ -153,7 +154,7 @@ def test_the_centered_gradient_is_a_step_of_the_centered_machine():
     step = shaped(slopes(mean_log_p(OFFSETS), centered))
     back = ref.transform(ref.ascend(centered, step, eta), OFFSETS, NO_OFFSETS)
     found = ref.ascend(THETA, ref.centered_gradient(*phases(), *OFFSETS), eta)
-    np.testing.assert_allclose(flat(found), flat(back), atol=1e-8)
+    assert_allclose(flat(found), flat(back), atol=1e-8)
 
 
 @pytest.mark.parametrize("gains", [(2, 1), (1, 2)])
@@ -181,7 +182,7 @@ def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step_alone()
     assert_close(ref.centered_gradient(data, model, (x_d + x_m) / 2, (h_d + h_m) / 2), enhanced)
     for mu, lam in ((x_d, h_m), (x_m, h_d)):
         found = ref.centered_gradient(data, model, mu, lam)
-        np.testing.assert_allclose(found[0], enhanced[0], atol=1e-14)
+        assert_allclose(found[0], enhanced[0], atol=1e-14)
         assert np.abs(flat(found) - flat(enhanced)).max() > 1e-6
 
 
@@ -189,11 +190,11 @@ def test_decay_pulls_weights_to_zero_and_leaves_the_centered_biases():
     W, _, _ = THETA
     decay = ref.weight_decay(W, l1=0.3, l2=0.2)
     slope = slopes(lambda theta: -0.3 * np.abs(theta[0]).sum() - 0.1 * (theta[0] ** 2).sum(), THETA)
-    np.testing.assert_allclose(flat((decay, *NO_OFFSETS)), slope, atol=1e-9)
+    assert_allclose(flat((decay, *NO_OFFSETS)), slope, atol=1e-9)
     dW, db, dc = ref.gradient(*phases(), *OFFSETS)
     steps = [ref.plain_step((dW + term, db, dc), *OFFSETS) for term in (0.0, decay)]
     ends = [ref.transform(ref.ascend(THETA, step, 0.1), NO_OFFSETS, OFFSETS) for step in steps]
-    np.testing.assert_allclose(ends[1][0] - ends[0][0], 0.1 * decay)
+    assert_allclose(ends[1][0] - ends[0][0], 0.1 * decay)
     assert_close(ends[0][1:], ends[1][1:])
 
 
@@ -216,14 +217,14 @@ def log_marginal(theta):
 def test_fisher_matrices_are_expected_products_of_scores(log_p, phase):
     scores = slopes(log_p, THETA)
     expected = (scores * np.exp(log_p(THETA))) @ scores.T
-    np.testing.assert_allclose(ref.fisher(phase(*THETA)), expected, atol=1e-8)
+    assert_allclose(ref.fisher(phase(*THETA)), expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.1])
 def test_the_natural_gradient_solves_for_the_gradient(damping):
     F, gradient = ref.fisher(ref.joint_phase(*THETA)), ref.gradient(*phases())
     step = flat(ref.natural_gradient(gradient, F, damping))
-    np.testing.assert_allclose(F @ step + damping * step, flat(gradient), atol=1e-12)
+    assert_allclose(F @ step + damping * step, flat(gradient), atol=1e-12)
 
 
 # Both algorithms
@@ -259,7 +260,7 @@ def test_letters_weigh_means_a_half_and_noise():
     for letter, shares in ref.LETTERS.items():
         assert ref.offset_target(shares, 0.2, 0.6, 0.9) == pytest.approx(values[letter])
     several = np.transpose([ref.LETTERS[letter] for letter in "dma"])
-    np.testing.assert_allclose(ref.offset_target(several, 0.2, 0.6, 0.9), [0.2, 0.6, 0.4])
+    assert_allclose(ref.offset_target(several, 0.2, 0.6, 0.9), [0.2, 0.6, 0.4])
     assert ref.moving_average(0.2, 0.7, 1) == 0.7
     assert ref.moving_average(0.2, 0.7, 0.1) == pytest.approx(0.25)
 
@@ -326,12 +327,10 @@ def test_the_bound_is_tight_without_weights_to_deeper_layers_and_for_an_rbm():
     even, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), theta)
     assert made == 2  # the first round still moves the deeper layer from its start
     expected = [visible_log_p(theta, x) for x in bits(3)]
-    np.testing.assert_allclose(ref.lower_bound(rows, even, odd, theta), expected, atol=1e-12)
+    assert_allclose(ref.lower_bound(rows, even, odd, theta), expected, atol=1e-12)
     even, odd, made = ref.mean_field(ROWS, np.zeros(0), THETA)
     assert (even.shape, made) == ((len(ROWS), 0), 1)
-    np.testing.assert_allclose(
-        ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12
-    )
+    assert_allclose(ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12)
 
 
 # Auto encoders
@@ -377,4 +376,4 @@ def test_back_propagation_is_the_derivative_of_the_cost(sizes):
     assert ref.reconstruction_cost(x, z[0]) == pytest.approx(cost(pairs[0][0], 0))
     for k, found in enumerate(ref.back_propagate(x, pairs)):
         expected = slopes(lambda theta, k=k: cost(theta, k), pairs[k][0])
-        np.testing.assert_allclose(flat(found), expected, atol=1e-6)
+        assert_allclose(flat(found), expected, atol=1e-6)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from cbm_cli.kernels.random import fill_uniform, fill_words
 from cbm_cli.machines import streams
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.oracles import (
     deviations,
@@ -69,7 +70,7 @@ def test_streams_are_philox_generators_of_their_own():
     for seed in (7, 2**63 - 1):
         found = streams.generator(seed, streams.SAMPLES).random(3)
         expected = np.random.Generator(np.random.Philox(key=[seed, 6])).random(3)
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
 
 
 def test_sigmoid_is_right_to_float32_over_the_whole_range():
@@ -85,7 +86,7 @@ def test_sigmoid_is_right_to_float32_over_the_whole_range():
 def test_means_have_a_gain_and_a_scale_and_a_unit_is_on_when_u_is_below_its_probability():
     a, bias = np.float32([-2, 0, 0.5, 3]), np.float32([0.5, -1, 0, 1])
     expected = sigmoid(2 * a.astype(float) + bias)
-    np.testing.assert_allclose(unit_means(a, bias, gain=2), expected, atol=1e-7)
+    assert_allclose(unit_means(a, bias, gain=2), expected, atol=1e-7)
     a, u = np.float32([-2, -2, 0, 0, 3, 3]), np.float32([0.11, 0.13, 0.49, 0.51, 0.94, 0.96])
     assert unit_states(a, u).tolist() == [1, 0, 1, 0, 1, 0]
 
@@ -107,4 +108,4 @@ def test_tempered_chains_that_start_at_their_distributions_stay_there():
         error = np.sqrt(both * (1 - both) / ladders)
         assert (np.abs(own_x.T.astype(float) @ own_h / ladders - both) < 4.5 * error).all(), t
     assert (samples[-ladders:] == x[temperatures - 1 :: temperatures]).all()
-    np.testing.assert_allclose(to_h, samples @ machine[0], atol=1e-6)
+    assert_allclose(to_h, samples @ machine[0], atol=1e-6)

@@ -6,6 +6,7 @@ from cbm_cli.machine import TrainedMachine
 from cbm_cli.machines.files import Layered
 from cbm_cli.reference import log_likelihood, sigmoid
 from cbm_cli.sklearn import CenteredRBM
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -49,20 +50,20 @@ def test_free_energies_are_those_of_bernoulli_rbm_after_conversion(digits):
     X = digits[0][:200]
     ours = small(n_components=5).fit(X)
     back = bernoulli(ours.machine_)
-    np.testing.assert_allclose(back._free_energy(X), ours.machine_.free_energy(X), atol=1e-10)
-    np.testing.assert_allclose(back.transform(X), ours.transform(X), atol=1e-10)
+    assert_allclose(back._free_energy(X), ours.machine_.free_energy(X), atol=1e-10)
+    assert_allclose(back.transform(X), ours.transform(X), atol=1e-10)
 
 
 def test_scores_are_log_probabilities_exact_where_they_can_be(digits):
     X = digits[0][:100, 20:28]
     found = small().fit(X)
     W, b, c = found.components_.T, found.intercept_visible_, found.intercept_hidden_
-    np.testing.assert_allclose(found.score_samples(X), log_likelihood(X, W, b, c), atol=1e-6)
+    assert_allclose(found.score_samples(X), log_likelihood(X, W, b, c), atol=1e-6)
     assert np.exp(found.score_samples(states(8))).sum() == pytest.approx(1, abs=1e-6)
     assert found.score(X) == pytest.approx(found.score_samples(X).mean())
     large = small(n_components=21).fit(digits[0][:100])
     exact = large.machine_.log_likelihood(digits[0][:5])
-    np.testing.assert_allclose(large.score_samples(digits[0][:5]), exact, atol=0.2)  # by AIS
+    assert_allclose(large.score_samples(digits[0][:5]), exact, atol=0.2)  # by AIS
 
 
 def test_training_is_that_of_the_seed_and_of_epochs_in_a_row(digits):
@@ -71,12 +72,12 @@ def test_training_is_that_of_the_seed_and_of_epochs_in_a_row(digits):
         small(**changes).fit(X[:100])
         for changes in ({}, {}, {"random_state": 2}, {"offsets": "00"})
     )
-    np.testing.assert_array_equal(one.components_, same.components_)
+    assert_array_equal(one.components_, same.components_)
     assert all(np.abs(one.components_ - other.components_).max() > 0.01 for other in others)
     pieces = small()
     for _ in range(3):
         pieces.partial_fit(X[:100])
-    np.testing.assert_array_equal(pieces.components_, one.components_)
+    assert_array_equal(pieces.components_, one.components_)
     before = pieces.components_
     pieces.partial_fit(X[:7])  # a smaller batch keeps some of the chains
     assert 0 < np.abs(pieces.components_ - before).max() < 1
@@ -137,20 +138,20 @@ def test_the_pseudo_likelihood_is_that_of_sums_over_states_and_of_scikit_learn()
     place = {row.tobytes(): p_x for row, p_x in zip(x, p, strict=True)}
     flips = [[place[np.abs(row - unit).tobytes()] for row in x] for unit in units]
     expected = np.log(p / (p + flips)).sum(axis=0)
-    np.testing.assert_allclose(machine.pseudo_likelihood(x), expected, rtol=1e-9)
+    assert_allclose(machine.pseudo_likelihood(x), expected, rtol=1e-9)
     theirs = bernoulli(machine, random_state=3)
     stochastic = machine.pseudo_likelihood(x, seed=np.int64(3))
-    np.testing.assert_allclose(stochastic, theirs.score_samples(x), rtol=1e-9)
+    assert_allclose(stochastic, theirs.score_samples(x), rtol=1e-9)
     many = np.mean([machine.pseudo_likelihood(x, seed=seed) for seed in range(2000)], axis=0)
-    np.testing.assert_allclose(many, expected, rtol=0.2)
+    assert_allclose(many, expected, rtol=0.2)
     deep = TrainedMachine(Layered("dbm", (W, W.T), (b, c, b), (b, c, b)))
     refusal(deep.pseudo_likelihood, x)
     fitted = small(random_state=2).fit(x)  # scores are those that are asked for
     theirs = bernoulli(fitted.machine_, random_state=2)
     stochastic = fitted.set_params(scores="stochastic-pseudo-likelihood").score_samples(x)
-    np.testing.assert_allclose(stochastic, theirs.score_samples(x), rtol=1e-9)
+    assert_allclose(stochastic, theirs.score_samples(x), rtol=1e-9)
     exact = fitted.set_params(scores="pseudo-likelihood").score_samples(x)
-    np.testing.assert_allclose(exact, fitted.machine_.pseudo_likelihood(x))
+    assert_allclose(exact, fitted.machine_.pseudo_likelihood(x))
     with pytest.raises(ValueError, match="scores"):
         fitted.set_params(scores="likelihood").score_samples(x)
 
@@ -159,20 +160,16 @@ def test_sparse_rows_and_rows_in_float32_train_the_machine_that_dense_ones_do(di
     X = digits[0][:300]  # sixteenths, which float32 holds exactly
     dense, sparse, single = (small().fit(rows) for rows in (X, csr_matrix(X), X.astype(np.float32)))
     for other in (sparse, single):
-        np.testing.assert_array_equal(other.components_, dense.components_)
-    np.testing.assert_allclose(sparse.transform(csr_matrix(X)), dense.transform(X), atol=1e-12)
-    np.testing.assert_allclose(
-        sparse.score_samples(csr_matrix(X)), dense.score_samples(X), atol=1e-12
-    )
+        assert_array_equal(other.components_, dense.components_)
+    assert_allclose(sparse.transform(csr_matrix(X)), dense.transform(X), atol=1e-12)
+    assert_allclose(sparse.score_samples(csr_matrix(X)), dense.score_samples(X), atol=1e-12)
     found = single.transform(X.astype(np.float32))
     assert (found.dtype, single.transform(X).dtype) == (np.float32, np.float64)
-    np.testing.assert_allclose(found, dense.transform(X), atol=1e-6)
+    assert_allclose(found, dense.transform(X), atol=1e-6)
     bits = (X > 0.5).astype(float)
-    np.testing.assert_array_equal(
-        small().fit(csr_array(bits)).components_, small().fit(bits).components_
-    )
+    assert_array_equal(small().fit(csr_array(bits)).components_, small().fit(bits).components_)
     assert sparse.gibbs(csr_matrix(X)).shape == X.shape
     for model, rows in ((sparse, csr_matrix(16 * X)), (dense, 16 * X)):  # out of range they are cut
         with pytest.warns(UserWarning, match=r"from 0 to 16.*\[0, 1\].*MinMaxScaler"):
             cut = model.transform(rows)
-        np.testing.assert_allclose(cut, dense.transform((16 * X).clip(0, 1)), atol=1e-12)
+        assert_allclose(cut, dense.transform((16 * X).clip(0, 1)), atol=1e-12)

@@ -1,10 +1,10 @@
 """Where the means of offsets and the samples of the gradient come from, against the reference."""
 
-import numpy as np
 import pytest
 from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import Settings
 from cbm_cli.trial.learner import Learner
+from numpy.testing import assert_allclose
 
 from tests.oracles import Trainer, copied, flat, learn, noises
 
@@ -42,8 +42,8 @@ def test_offsets_and_gradient_have_the_sources_that_they_are_given(
         trainer.update(DATA.train, update)
         learn(state, DATA.train, plan, update, update + 1)
         for found, expected in zip(state[3:5], trainer.offsets, strict=True):
-            np.testing.assert_allclose(found, expected, atol=1e-5)
-        np.testing.assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)
+            assert_allclose(found, expected, atol=1e-5)
+        assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)
     assert (state.aside_h == trainer.aside_h).all()
     assert bool(state.aside_h.size) == (offsets_from == "independent")
     assert offsets_from != "independent" or (state.aside_h != state.h).any()

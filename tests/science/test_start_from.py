@@ -16,6 +16,7 @@ from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.results.store import states_in
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import GRID as TOYS
 from tests.builders import (
@@ -155,7 +156,7 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
         assert not state.mu.any()
         assert not state.lam.any()
     else:
-        np.testing.assert_array_equal(state.mu[:6], np.load(io.BytesIO(content))["offsets_0"])
+        assert_array_equal(state.mu[:6], np.load(io.BytesIO(content))["offsets_0"])
     outcome = run_trial(Trial("test", other, 0, 5), DATA, Progress(state))
     last = store.curve(RUN, 0).iloc[-1]
     measured = [name for name in outcome.columns if name.endswith(("log_likelihood", "cost"))]
@@ -168,7 +169,7 @@ def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has
     store = run_into(tmp_path, SHORT, RBM | {"offsets": "mm^b"})
     settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
     state = start_from_machine(settings, DATA, 5, read_machine(*store.machine(RUN, 0)))
-    np.testing.assert_allclose(state.mu, DATA.train.mean(0), rtol=1e-6)
+    assert_allclose(state.mu, DATA.train.mean(0), rtol=1e-6)
 
 
 def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):

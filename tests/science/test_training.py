@@ -13,6 +13,7 @@ from cbm_cli.kernels.step import ascend, make_gradient
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests import fuzz
 from tests.builders import (
@@ -48,16 +49,14 @@ from tests.processes import nightly
 def assert_same_state(state, trainer):
     its = trainer.its
     if not its.exact:
-        np.testing.assert_array_equal(state.h, trainer.h)
-    np.testing.assert_allclose(
-        flat(*state[:3]), flat(*trainer.theta), atol=3e-5
-    )  # float32, not float64
+        assert_array_equal(state.h, trainer.h)
+    assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)  # float32, not float64
     for found, expected in zip(state[3:5], trainer.offsets, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert_allclose(found, expected, atol=1e-5)
     velocity = state.velocity_W, state.velocity_b, state.velocity_c
     assert all(bool(array.size) == (its.momentum > 0) for array in velocity)
     if its.momentum > 0:
-        np.testing.assert_allclose(flat(*velocity), flat(*trainer.velocity), atol=3e-5)
+        assert_allclose(flat(*velocity), flat(*trainer.velocity), atol=3e-5)
 
 
 # Machines of one or several hidden layers
@@ -121,7 +120,7 @@ def test_updates_are_those_of_the_reference(layers, way, scheme):
     follow(state, trainer, rows, 4 if len(layers) > 2 else 12)
     below, above = (np.repeat(range(k, len(layers), 2), layers[k::2]) for k in (0, 1))
     connected = np.abs(below[:, None] - above) == 1
-    np.testing.assert_array_equal(trainer.connected, connected)
+    assert_array_equal(trainer.connected, connected)
     assert (state.W[~connected] == 0).all()
     assert state.rounds[1:].tolist() == [0 if layers == SMALL else 4, 0]
 
@@ -138,7 +137,7 @@ def test_the_step_of_aa_b_is_the_enhanced_gradient_of_the_same_samples(way):
     learn(state, rows, its, 0, 1)
     step = [new - old for new, old in zip(wide(state[:3]), before, strict=True)]
     for found, expected in zip(step, ref.enhanced_gradient(data, model), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+        assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(("layers", "way"), SOME)
@@ -282,9 +281,7 @@ def test_boltzmann_machines_learn_as_in_the_reference(layers, name):
 def test_the_first_biases_of_units_that_never_change_are_those_of_a_clipped_mean():
     rows = np.uint8([[0, 1, 0], [0, 1, 1]])
     state = Learner(rbm_settings(batch="full"), Dataset("stuck", rows), SEED).start()
-    np.testing.assert_allclose(
-        state.b, ref.inverse_sigmoid(np.array([0.001, 0.999, 0.5])), rtol=1e-6
-    )
+    assert_allclose(state.b, ref.inverse_sigmoid(np.array([0.001, 0.999, 0.5])), rtol=1e-6)
 
 
 def test_rounds_of_mean_field_are_counted_from_one_evaluation_to_the_next():
@@ -294,14 +291,14 @@ def test_rounds_of_mean_field_are_counted_from_one_evaluation_to_the_next():
     advance(learner, state, 0, 5)
     assert learner.columns[-2:] == ("mean_field_rounds", "mean_field_failures")
     assert learner.evaluate(state, 5, lambda: False)[-2:] == [2, 5]
-    np.testing.assert_equal(learner.evaluate(state, 5, lambda: False)[-2:], [np.nan, 0])
+    assert_equal(learner.evaluate(state, 5, lambda: False)[-2:], [np.nan, 0])
 
 
 def test_fixed_visible_offsets_are_the_mean_of_the_whole_training_part():
     learner = learner_of(SIX, sliding_factor=FIXED, offsets="d0^b_s")
     state = learner.start()
     advance(learner, state, 0, UPDATES)
-    np.testing.assert_allclose(state.mu, learner.data.train.mean(axis=0), atol=1e-7)
+    assert_allclose(state.mu, learner.data.train.mean(axis=0), atol=1e-7)
     assert not state.lam.any()
 
 
@@ -316,10 +313,8 @@ def test_means_over_many_rows_are_exact(count):
     )
     hidden = ref.hidden_mean(rows, *wide((state.W, state.c))).mean(axis=0)
     learn(state, rows, its, 0, 1)
-    np.testing.assert_allclose(state.mu, rows.mean(axis=0), atol=1e-7)
-    np.testing.assert_allclose(
-        state.lam, hidden, atol=3e-7
-    )  # of which float32 sigmoids have the most
+    assert_allclose(state.mu, rows.mean(axis=0), atol=1e-7)
+    assert_allclose(state.lam, hidden, atol=3e-7)  # of which float32 sigmoids have the most
 
 
 @pytest.mark.parametrize(("size", "rate"), [(1, 1e-4), (20, 1e-5)])

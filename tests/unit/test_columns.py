@@ -12,6 +12,7 @@ import yaml
 from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.grid.read import read_grid
+from numpy.testing import assert_array_equal
 
 from tests.builders import VALIDATOR, arrays, cbm, grid_text, holds, lines, problems_of, refusal
 
@@ -67,7 +68,7 @@ NUMBERED = list(range(30))
 @pytest.mark.parametrize("mark", [",", "\t"])
 def test_columns_are_chosen_and_dropped_by_name_and_number(options, expected, mark):
     write(table(["a", "b", "c", "class"], A, B, C, D, mark=mark))
-    np.testing.assert_array_equal(load(path="rows.csv", **options).train, ROWS[:, expected])
+    assert_array_equal(load(path="rows.csv", **options).train, ROWS[:, expected])
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,8 @@ def test_columns_are_chosen_and_dropped_by_name_and_number(options, expected, ma
 )
 def test_arrays_and_files_without_names_are_chosen_by_number(content):
     write(content, "rows")
-    np.testing.assert_array_equal(load(path="rows", drop="1,3").train, ROWS[:, [1, 3]])
-    np.testing.assert_array_equal(load(path="rows", columns="last, 1, 2").train, ROWS[:, [3, 0, 1]])
+    assert_array_equal(load(path="rows", drop="1,3").train, ROWS[:, [1, 3]])
+    assert_array_equal(load(path="rows", columns="last, 1, 2").train, ROWS[:, [3, 0, 1]])
 
 
 def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_names():
@@ -102,11 +103,9 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
     chosen, dropped = {"columns": 'a, "b, c", d'}, {"drop": ["name", "when"]}
     for options in chosen, dropped, {"test": "turned.csv"} | chosen:
         data = load(**{"path": "rows.csv", "test": "test.csv"} | options)
-        np.testing.assert_array_equal(data.train, ROWS[:, [0, 1, 3]])
-        np.testing.assert_array_equal(data.test, data.train)
-    np.testing.assert_array_equal(
-        load(path="rows.csv", test="turned.csv", **dropped).test, data.train
-    )
+        assert_array_equal(data.train, ROWS[:, [0, 1, 3]])
+        assert_array_equal(data.test, data.train)
+    assert_array_equal(load(path="rows.csv", test="turned.csv", **dropped).test, data.train)
     field, told = refused(path="rows.csv", test="turned.csv", drop=[1, 4])
     assert (field, told.partition(":")[0]) == ("test", "turned.csv")
 
@@ -166,14 +165,14 @@ LABELS = "class Class LABEL labels target id ID y Y index class_label row_id #"
 def test_a_column_named_like_labels_is_asked_about_and_never_trained_on_in_silence(name):
     write(table(["a", "b", name], A, B, C))
     if name.strip('"') not in LABELS.split():  # a unit
-        np.testing.assert_array_equal(load(path="rows.csv").train, ROWS[:, :3])
+        assert_array_equal(load(path="rows.csv").train, ROWS[:, :3])
         return
     field, message = refused(path="rows.csv")
     assert field == "path"
     remedy = re.search(r"drop: \[(.*)\].* columns: (\S+)", message)
     assert remedy[1] == ("3" if name == "#" else name.strip('"'))
-    np.testing.assert_array_equal(load(path="rows.csv", drop=remedy[1]).train, ROWS[:, :2])
-    np.testing.assert_array_equal(load(path="rows.csv", columns=remedy[2]).train, ROWS[:, :3])
+    assert_array_equal(load(path="rows.csv", drop=remedy[1]).train, ROWS[:, :2])
+    assert_array_equal(load(path="rows.csv", columns=remedy[2]).train, ROWS[:, :3])
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_all_columns_like_labels_are_named_at_once_or_by_number_if_they_have_no_
     assert field == "path"
     assert f"drop: [{listed}]" in message
     kept = [1, 2] if listed == "1" else [1]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         load(path="rows.csv", drop=listed).train, np.array([NUMBERED, A, B]).T[:, kept]
     )
 
@@ -210,9 +209,7 @@ def test_text_is_named_with_the_columns_that_are_asked_about(text, remedy):
     assert "columns: all" not in told  # which would train on words
     if "id" not in remedy:
         units = load(path="rows.csv", drop=remedy).train
-        np.testing.assert_array_equal(
-            units, [[0, 0, 1], [1, 0, 0]] if remedy == "4" else [[0, 1], [1, 0]]
-        )
+        assert_array_equal(units, [[0, 0, 1], [1, 0, 0]] if remedy == "4" else [[0, 1], [1, 0]])
 
 
 @pytest.mark.parametrize(
@@ -263,13 +260,11 @@ def test_rows_are_drawn_at_random_from_all_classes(hold_out, count):
     data, again = (load(path="rows.csv", hold_out=hold_out) for _ in range(2))
     assert len(data.valid) == count
     assert len(np.unique(data.valid, axis=0)) > (count == 6)
-    np.testing.assert_array_equal(
-        np.concatenate([data.train, data.valid]).sum(axis=0), rows.sum(axis=0)
-    )
+    assert_array_equal(np.concatenate([data.train, data.valid]).sum(axis=0), rows.sum(axis=0))
     assert (
         np.diff(data.train.argmax(axis=1).astype(int)) >= 0
     ).all()  # the others keep their order
-    np.testing.assert_array_equal(again.valid, data.valid)
+    assert_array_equal(again.valid, data.valid)
 
 
 def test_seeds_draw_other_rows_and_the_old_way_takes_the_last_ones():
@@ -279,7 +274,7 @@ def test_seeds_draw_other_rows_and_the_old_way_takes_the_last_ones():
     assert len({one.tobytes() for one in held}) == 3
     mean = np.mean([row @ (1 << np.arange(8)) for row in np.concatenate(held)])
     assert abs(mean - 99.5) < 4 * 200 / 12**0.5 / 120**0.5
-    np.testing.assert_array_equal(load(path="rows.csv", hold_out=40, rows="last").valid, rows[-40:])
+    assert_array_equal(load(path="rows.csv", hold_out=40, rows="last").valid, rows[-40:])
 
 
 def test_ways_to_hold_rows_out_have_their_own_cells_and_are_said():
@@ -306,7 +301,7 @@ def test_one_file_gives_rows_for_validation_and_test_too():
         }
         every = np.concatenate([*data.parts.values()])
         assert {*map(bytes, every)} == {*map(bytes, rows)}
-    np.testing.assert_array_equal(every, rows)  # with rows: last
+    assert_array_equal(every, rows)  # with rows: last
     alone = load(path=Path("rows.csv"), hold_out_test=np.int64(20))
     assert {part: len(its) for part, its in alone.parts.items()} == {"train": 180, "test": 20}
     assert load(path="rows.csv", hold_out=2.0).valid.shape == (2, 8)
@@ -372,7 +367,7 @@ def test_numbers_in_a_first_line_are_asked_about_and_never_a_row_or_names_in_sil
         assert "header: true or header: false" in told
         values = np.array([[*map(int, row.split(","))] for row in rows.split()])
         data = load(path="rows.csv", threshold=0, header=True, columns="all")
-        np.testing.assert_array_equal(data.train, values > 0)
+        assert_array_equal(data.train, values > 0)
         assert data.names == tuple(names.replace('"', "").split(","))
 
 
@@ -399,7 +394,7 @@ def test_a_number_that_may_be_a_name_is_refused_with_both_places():
     assert holds(told, "column 1 by number|column 3 by name|-5|-3")
     for drop in ("label", "-5"):
         data = load(path="rows.csv", header=True, threshold=8, drop=drop)
-        np.testing.assert_array_equal(data.train, [[0, 1, 0, 1], [1, 0, 1, 0]])
+        assert_array_equal(data.train, [[0, 1, 0, 1], [1, 0, 1, 0]])
         assert data.names == ("0", "1", "2", "3")
 
 
@@ -421,7 +416,7 @@ def test_names_of_rows_are_asked_about(text):
     write(text)
     assert "drop: [1]" in refused(path="rows.csv")[1]
     data = load(path="rows.csv", drop=[1])
-    np.testing.assert_array_equal(data.train, [[0, 1], [1, 0], [1, 1]])
+    assert_array_equal(data.train, [[0, 1], [1, 0], [1, 1]])
     assert data.names == ("a", "b")
 
 
@@ -448,7 +443,7 @@ def test_other_numbers_of_names_than_of_columns_are_refused(head):
 def test_quotes_marks_and_comments_are_those_of_pandas(text, names):
     write(text)
     data = load(path="rows.csv", **({} if names else {"header": False}))
-    np.testing.assert_array_equal(data.train, [[0, 1], [1, 0]])
+    assert_array_equal(data.train, [[0, 1], [1, 0]])
     assert data.names == names
 
 
@@ -470,7 +465,7 @@ def test_names_of_columns_travel_with_the_rows_of_every_part():
     data = load(path="rows.csv", test="test.csv", valid="rows.csv", flip=True, columns="d, a, c")
     assert data.names == ("d", "a", "c")
     for part in data.parts.values():
-        np.testing.assert_array_equal(part, 1 - ROWS[:, [3, 0, 2]])
+        assert_array_equal(part, 1 - ROWS[:, [3, 0, 2]])
     write(arrays(train=ROWS, test=ROWS, names=np.array([*"abcd"])), "rows.npz")
     assert load(path="rows.npz", drop="b").names == ("a", "c", "d")
 
@@ -492,7 +487,7 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order(tm
         cbm("features", "m.npz", "--data", file, "-o", f"{file}.npz")
     rows, turned = (np.load(f"{file}.csv.npz") for file in ("rows", "turned"))
     assert [*rows] == ["rows"]  # a file of any part
-    np.testing.assert_array_equal(turned["rows"], rows["rows"])
+    assert_array_equal(turned["rows"], rows["rows"])
     told = [cbm("evaluate", "m.npz", "--data", f"{file}.csv").stdout for file in ("rows", "turned")]
     assert told[0] == told[1]
     assert holds(
@@ -500,7 +495,7 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order(tm
     )
 
     frame = pd.read_csv("turned.csv")
-    np.testing.assert_array_equal(its.log_likelihood(frame), its.log_likelihood(ROWS))
+    assert_array_equal(its.log_likelihood(frame), its.log_likelihood(ROWS))
     assert holds(refusal(its.transform, pd.read_csv("others.csv")), "a|north")
     cbm("sample", "m.npz", "-n", 3, "--steps", 2, "-o", "s.npz")
     assert np.load("s.npz")["names"].tolist() == names

@@ -16,6 +16,7 @@ from cbm_cli.datasets.loading import catalogue, describe, load
 from cbm_cli.datasets.published import SOURCES
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.settings import Data
+from numpy.testing import assert_array_equal
 
 from tests.builders import arrays, cbm, grid_text, holds, idx, lines, refusal
 
@@ -79,7 +80,7 @@ def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(options, mnist):
     plain, flip = load(Data(**options)), load(Data(**options, flip=True))
     assert flip.parts.keys() == plain.parts.keys()
     for part, rows in plain.parts.items():
-        np.testing.assert_array_equal(flip.parts[part].astype(int), plain.levels - rows.astype(int))
+        assert_array_equal(flip.parts[part].astype(int), plain.levels - rows.astype(int))
     assert (flip.levels, flip.upper_bound) == (plain.levels, plain.upper_bound)
     assert flip.name == f"flipped-{plain.name}" == Data(**options, flip=True).title
 
@@ -87,8 +88,8 @@ def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(options, mnist):
 @pytest.mark.parametrize("threshold", [0.0, 127 / 255, 0.999])
 def test_mnist_is_read_packed_or_plain_and_a_pixel_is_on_above_the_threshold(threshold, mnist):
     grey, data = load("mnist", binarise="none"), load("mnist", threshold=threshold)
-    np.testing.assert_array_equal(grey.train, GREY.reshape(50, 6))
-    np.testing.assert_array_equal(grey.test, GREY[:7].reshape(7, 6))
+    assert_array_equal(grey.train, GREY.reshape(50, 6))
+    assert_array_equal(grey.test, GREY[:7].reshape(7, 6))
     assert (grey.levels, grey.valid, data.levels, data.image) == (255, None, 1, Image(2, 3))
     expected = [[int(v / 255 > threshold) for v in row] for row in GREY.reshape(50, 6).tolist()]
     assert data.train.tolist() == expected
@@ -208,7 +209,7 @@ def test_text_files_are_read_from_every_folder_they_may_be_in(place, folder, mon
         write_text(folder / "cache/cbm/data", "dna", part, 1 - values)
         write_text(folder / place, "dna", part, values)
     for part, values in load("dna").parts.items():
-        np.testing.assert_array_equal(values, rows[part])
+        assert_array_equal(values, rows[part])
 
 
 def test_all_parts_are_read_from_one_npz(folder, shrunk):
@@ -216,7 +217,7 @@ def test_all_parts_are_read_from_one_npz(folder, shrunk):
     rows = shrunk("web", lambda rows: {"": arrays(inputsize=np.array(7), **made(rows))})
     (folder / "web.npz").write_bytes(arrays(inputsize=np.array(7), **made(rows)))
     for part, values in load("web").parts.items():
-        np.testing.assert_array_equal(values, rows[part])
+        assert_array_equal(values, rows[part])
 
 
 def test_rcv1_valid_is_the_published_part_split_by_position(folder, shrunk):
@@ -229,7 +230,7 @@ def test_rcv1_valid_is_the_published_part_split_by_position(folder, shrunk):
         ("valid", 4),
         ("test", 5),
     ]
-    np.testing.assert_array_equal(np.concatenate([*parts.values()]), rows)
+    assert_array_equal(np.concatenate([*parts.values()]), rows)
 
 
 def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrunk):
@@ -242,7 +243,7 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
     parts = load("web-reshuffled").parts
     order = np.random.Generator(np.random.Philox(key=1)).permutation(11)
     assert [*parts] == ["train", "valid", "test"]
-    np.testing.assert_array_equal(np.concatenate([*parts.values()]), [*rows[order], *test])
+    assert_array_equal(np.concatenate([*parts.values()]), [*rows[order], *test])
     assert len(parts["train"]) == 7
 
 
@@ -292,7 +293,7 @@ def test_rows_are_read_only_bytes_and_stay_so_when_sent_to_another_process(mnist
             None,
             Image(2, 3),
         )
-    np.testing.assert_array_equal(np.concatenate([data.train, data.valid]), load("mnist").train)
+    assert_array_equal(np.concatenate([data.train, data.valid]), load("mnist").train)
     assert len(data.valid) == 20
     assert refusal(load, "mnist", hold_out=50).field == "hold_out"
     error = pickle.loads(pickle.dumps(DataError("words", "path")))

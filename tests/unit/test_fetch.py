@@ -15,6 +15,7 @@ import pytest
 from cbm_cli.datasets import fetch as fetching
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.published import SOURCES, File
+from numpy.testing import assert_array_equal
 
 from tests.builders import cbm, holds, lines
 
@@ -140,7 +141,7 @@ def assert_whole(folder):
 
 def assert_loaded():
     for part, rows in load("dna").parts.items():
-        np.testing.assert_array_equal(rows, ROWS[part])
+        assert_array_equal(rows, ROWS[part])
 
 
 @pytest.mark.parametrize("checksum", [sha256, git_blob])

@@ -12,6 +12,7 @@ from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.settings import Data
 from cbm_cli.results import Store
+from numpy.testing import assert_array_equal
 from scipy.io import savemat
 from scipy.sparse import csr_matrix
 
@@ -83,7 +84,7 @@ FORMS = {
 def test_the_same_rows_come_out_of_every_format_packed_or_not(form):
     for content in (FORMS[form], gzip.compress(FORMS[form], mtime=0)):
         dataset = load(path=put(content))
-        np.testing.assert_array_equal(dataset.train, STARTED if "without labels" in form else ROWS)
+        assert_array_equal(dataset.train, STARTED if "without labels" in form else ROWS)
         assert (dataset.train.dtype, dataset.levels, dataset.valid) == (np.uint8, 1, None)
         assert dataset.image == (Image(2, 3) if form == "idx of images" else None)
 
@@ -114,25 +115,25 @@ def test_one_file_may_hold_all_parts(maker, valid):
         dataset = load(path="rows", binarise=binarise)
         assert list(dataset.parts) == ["train", "valid", "test"]
         for found, expected in zip(dataset.parts.values(), parts, strict=True):
-            np.testing.assert_array_equal(found, expected * dataset.levels)
+            assert_array_equal(found, expected * dataset.levels)
 
 
 def test_parts_may_lie_in_files_of_different_formats():
     put(npz(train=ROWS, valid=ROWS[:3]))
     dataset = load(path="rows", test=put(lines(ROWS[5:]), "t.csv"))
-    np.testing.assert_array_equal(dataset.valid, ROWS[:3])
-    np.testing.assert_array_equal(dataset.test, ROWS[5:])
+    assert_array_equal(dataset.valid, ROWS[:3])
+    assert_array_equal(dataset.test, ROWS[5:])
     narrow = ROWS * (np.arange(6) < 4)  # LIBSVM parts are as wide as the largest index of all
     dataset = load(path=put(libsvm(narrow)), test=put(libsvm(ROWS), "test"))
-    np.testing.assert_array_equal(dataset.train, narrow)
-    np.testing.assert_array_equal(dataset.test, ROWS)
+    assert_array_equal(dataset.train, narrow)
+    assert_array_equal(dataset.test, ROWS)
 
 
 @pytest.mark.parametrize("label", [0, 7, -1, 0.5])
 def test_the_last_column_of_labels_is_dropped_whatever_it_holds(label):
     rows = "\n".join(" ".join(map(str, [*row, label])) for row in ROWS.tolist())
     put(f"#size: 20 7\n{rows}".encode())
-    np.testing.assert_array_equal(load(path="rows", drop="last", header=False).train, ROWS)
+    assert_array_equal(load(path="rows", drop="last", header=False).train, ROWS)
 
 
 # Grey values
@@ -152,7 +153,7 @@ def test_grey_values_are_shares_or_whole_numbers_to_255(content, shares):
     put(content)
     for threshold in (0.0, 0.5, 0.7):
         dataset = load(path="rows", binarise="threshold", threshold=threshold, header=False)
-        np.testing.assert_array_equal(dataset.train, shares > threshold)
+        assert_array_equal(dataset.train, shares > threshold)
         assert dataset.levels == 1
     probabilities = load(path="rows", binarise="none", header=False)
     assert probabilities.levels == 255
@@ -170,7 +171,7 @@ def test_sampled_units_are_on_as_often_as_their_share_says(kind, scale):
     np.random.seed(1)  # noqa: NPY002 (that it has no influence is what is tested)
     before = np.random.get_state()[1].tolist()  # noqa: NPY002
     both = load(test="rows", **how)
-    np.testing.assert_array_equal(both.train, dataset.train)
+    assert_array_equal(both.train, dataset.train)
     assert not np.array_equal(both.train, both.test)
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
 
@@ -270,7 +271,7 @@ def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale():
     for kind in (np.uint8, np.float64):
         put(lines(GREY_16.astype(kind)))
         for options, level in ways:
-            np.testing.assert_array_equal(load(path="rows", **options).train, level < GREY_16)
+            assert_array_equal(load(path="rows", **options).train, level < GREY_16)
         error = refusal(load, path="rows", binarise="threshold", scale=32)  # nothing is on
         assert error.field == "threshold"
         assert holds(error, "rows|0.5|0|16")
@@ -296,7 +297,7 @@ def test_values_are_divided_by_the_scale():
     shares = load(path=put(npy(np.tile([0, 4, 8, 16], (3, 1)))), binarise="none", scale=16)
     assert shares.train[0].tolist() == [0, 64, 128, 255]
     dim = load(path=put(npy(ROWS)), binarise="none", scale=16)  # nothing above 1, of 16
-    np.testing.assert_array_equal(dim.train, ROWS * 16)
+    assert_array_equal(dim.train, ROWS * 16)
     assert refusal(load, path="rows", threshold=1).field == "threshold"
 
 
@@ -357,9 +358,9 @@ def test_rows_of_a_grey_file_take_options_as_data_sets_do():
     path = put(idx(GREY), "grey:odd.idx")
     assert refusal(load_source, path).field == "binarise"
     data = load_source(f"{path}:binarise=threshold,threshold=0.7,flip=true")
-    np.testing.assert_array_equal(data.train, GREY / 255 <= 0.7)
+    assert_array_equal(data.train, GREY / 255 <= 0.7)
     data = load_source(f"{path}:binarise=none")
-    np.testing.assert_array_equal(data.train, GREY)
+    assert_array_equal(data.train, GREY)
     assert data.levels == 255
 
 

@@ -14,6 +14,7 @@ from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.files import ALL, rows_of
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.published import find
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import arrays, grid_text, holds, idx, refusal
 
@@ -30,14 +31,14 @@ def test_true_and_false_are_1_and_0(words, mark):
     for head in ("", mark.join(("a", "falsehood", "c", "d", "truth")) + "\n"):
         rows = "\n".join(mark.join(on if value else off for value in row) for row in ROWS.tolist())
         Path("rows.csv").write_text(f"{head}{rows}\n")
-        np.testing.assert_array_equal(load(path="rows.csv").train, ROWS)
+        assert_array_equal(load(path="rows.csv").train, ROWS)
 
 
 @pytest.mark.parametrize("head", ["a:1,b:2", "a:1;b:2", "1:a,2:b", "time 12:30,b"])
 def test_column_names_with_colons_are_no_libsvm(head):
     mark = ";" if ";" in head else ","
     Path("rows.csv").write_text(f"{head}\n0{mark}1\n1{mark}0\n")
-    np.testing.assert_array_equal(load(path="rows.csv").train, [[0, 1], [1, 0]])
+    assert_array_equal(load(path="rows.csv").train, [[0, 1], [1, 0]])
 
 
 # Arrays that nobody reads
@@ -57,10 +58,10 @@ def test_an_array_beside_train_that_could_be_a_part_is_named(others):
 @pytest.mark.parametrize("scale", [1.0, 255.0])
 def test_errors_of_rounding_at_the_ends_are_the_ends(noise, scale):
     Path("rows.npy").write_bytes(arrays(ROWS + noise))
-    np.testing.assert_array_equal(load(path="rows.npy").train, ROWS)
+    assert_array_equal(load(path="rows.npy").train, ROWS)
     Path("rows.npy").write_bytes(arrays((GREY + noise) * scale))
     data = load(path="rows.npy", binarise="none", **({} if scale == 1 else {"scale": 255}))
-    np.testing.assert_allclose(data.train / 255, GREY, atol=0.51 / 255)
+    assert_allclose(data.train / 255, GREY, atol=0.51 / 255)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_the_remedies_for_values_off_the_scale_work(values, shown, how):
         data = load(path="rows.npy", **{option: value} | more)
         assert data.train.max() == data.levels
         if option == "threshold":
-            np.testing.assert_array_equal(data.train, np.array(values) > float(value))
+            assert_array_equal(data.train, np.array(values) > float(value))
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-images.idx3-ubyte"])
@@ -107,11 +108,11 @@ def test_files_of_mnist_are_found_under_both_names(name, end):
 @pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
 def test_sparse_matrices_of_scipy_are_filled_up(form, make):
     scipy.sparse.save_npz("rows.npz", make(ROWS.astype(float)).asformat(form))
-    np.testing.assert_array_equal(load(path="rows.npz").train, ROWS)
-    np.testing.assert_array_equal(load(path="rows.npz", drop=[1, 3]).train, ROWS[:, [1, 3, 4]])
+    assert_array_equal(load(path="rows.npz").train, ROWS)
+    assert_array_equal(load(path="rows.npz", drop=[1, 3]).train, ROWS[:, [1, 3, 4]])
     twice = ([0.5, 0.5, 1.0], ([0, 0, 1], [0, 0, 1]))  # entries that stand twice are added
     scipy.sparse.save_npz("rows.npz", scipy.sparse.coo_matrix(twice, (2, 2)))
-    np.testing.assert_array_equal(load(path="rows.npz").train, [[1, 0], [0, 1]])
+    assert_array_equal(load(path="rows.npz").train, [[1, 0], [0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_pictures_are_rows_with_a_height_and_a_width(shape):
     pictures = np.random.default_rng(1).integers(0, 2, shape)
     np.save("rows.npy", pictures)
     data = load(path="rows.npy")
-    np.testing.assert_array_equal(data.train, pictures.reshape(12, 20))
+    assert_array_equal(data.train, pictures.reshape(12, 20))
     assert data.image[:2] == (5, 4)
     assert load(path="rows.npy", columns="1, 2, 3").image is None
     np.save("colour.npy", np.zeros((12, 5, 4, 3)))
@@ -150,7 +151,7 @@ def test_parquet_is_read_as_a_data_frame_where_there_is_a_package_for_it():
     assert holds(refusal(load, path="rows.parquet"), "rows.parquet")
     pytest.importorskip("pyarrow")
     frame_of(kind=["a", "b"] * 6).to_parquet("rows.parquet")
-    np.testing.assert_array_equal(load(path="rows.parquet", drop="kind").train, ROWS)
+    assert_array_equal(load(path="rows.parquet", drop="kind").train, ROWS)
     assert holds(refusal(load, path="rows.parquet"), "kind")
 
 
@@ -200,7 +201,7 @@ def test_data_frames_say_what_is_no_unit(what):
 def test_data_frames_are_rows_whatever_their_types(kind):
     frame = frame_of(label=2).astype({f"p{n}": kind for n in range(5)})
     found = rows_of(frame, Columns("1, 2, 3, 4, 5"))
-    np.testing.assert_array_equal(found.values, ROWS)
+    assert_array_equal(found.values, ROWS)
     assert found.names == ("p0", "p1", "p2", "p3", "p4")
 
 
@@ -224,13 +225,13 @@ def batch(frame):
 @pytest.mark.parametrize("made", [polars, arrow, batch])
 def test_frames_of_other_libraries_turn_themselves_into_pandas(made):
     found = rows_of(made(frame_of(kind="a")), Columns(dropped="kind"))
-    np.testing.assert_array_equal(found.values, ROWS)
+    assert_array_equal(found.values, ROWS)
     assert found.names == ("p0", "p1", "p2", "p3", "p4")
     assert holds(refusal(rows_of, made(frame_of(kind="a"))), "row 1, column 6 (kind)|drop: [kind]")
     gaps = made(frame_of().astype(object).mask(np.eye(12, 5, dtype=bool), None))
     assert holds(refusal(rows_of, gaps), "5 gaps|row 5, column 5 (p4)")
     flags = made(frame_of(ROWS.astype(bool)))
-    np.testing.assert_array_equal(rows_of(flags).values, ROWS)
+    assert_array_equal(rows_of(flags).values, ROWS)
 
 
 class Foreign:
@@ -295,4 +296,4 @@ def test_frames_from_python_are_trained_on_with_their_parts_and_names():
     for one in (one for one in data if one.names):
         assert one.names == ("p0", "p1", "p2", "p3", "p4")
         for rows in one.parts.values():
-            np.testing.assert_array_equal(rows, ROWS)
+            assert_array_equal(rows, ROWS)

@@ -13,6 +13,7 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, Panel, compose
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.report.values import settings_panels
+from numpy.testing import assert_allclose
 
 from tests.builders import made_manifest, problems_of, refusal
 from tests.pictures import (
@@ -255,8 +256,8 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(av
     low, high = line - half, line + half
     if average == "median":
         line, low, high = (table.quantile(share, axis=1) for share in (0.5, 0.25, 0.75))
-    np.testing.assert_allclose(curve.line, line)
-    np.testing.assert_allclose(curve.band, pd.DataFrame({"low": low, "high": high}))
+    assert_allclose(curve.line, line)
+    assert_allclose(curve.band, pd.DataFrame({"low": low, "high": high}))
     assert numbers_in(caption) == ["9"]
     assert [caption.startswith("Mean"), "quartiles" in caption] == [
         average == "mean",
@@ -309,7 +310,7 @@ def test_smooth_is_a_centered_running_mean():
     _, _, curves = drawn(
         cells, {"smooth": 50}, scale="per-sample"
     )  # no wider than between evaluations
-    np.testing.assert_allclose(curves[NORMAL].line, squares)
+    assert_allclose(curves[NORMAL].line, squares)
 
 
 def test_every_update_weighs_alike_in_a_running_mean_of_records():
@@ -427,7 +428,7 @@ def test_between_two_evaluations_the_line_is_shown_and_beyond_the_curves_a_messa
     _, axes, curves = drawn(options={"xlim": (60, 80)}, scale="per-sample")
     assert axes.get_xlim() == (60, 80)
     inner = np.interp([60, 80], [50, 100], [rising(50, 0) + 0.15, rising(100, 0) + 0.15])
-    np.testing.assert_allclose(curves[NORMAL].line, inner)
+    assert_allclose(curves[NORMAL].line, inner)
     error = refusal(drawn, options={"xlim": (2000, 3000)})
     assert numbers_in(str(error)) == ["0", "1000"]
 
@@ -489,8 +490,8 @@ def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
         for i, curve in enumerate(curves.values()):
             assert [*curve.band.index] == [*(curve.marks.index if len(schemes) == 5 else UPDATES)]
             below, above = (curve.line - curve.band[end] for end in ("min", "max"))
-            np.testing.assert_allclose(below.dropna(), 0.1, atol=0.06)
-            np.testing.assert_allclose(above.dropna(), -0.25, atol=0.08)
+            assert_allclose(below.dropna(), 0.1, atol=0.06)
+            assert_allclose(above.dropna(), -0.25, atol=0.08)
             assert curve.line[1000] == pytest.approx(rising(1000, 0) - i + 0.15)
         assert ("bars" in caption_of(figure)) == (len(schemes) == 5)
 
@@ -507,9 +508,9 @@ def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones(
 def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
     made = {"effective": lambda update: 40.0 * (update < 900), "at_most": -7.0}
     figure, _, curves = drawn([cell(values=lambda update, trial: -5.0 - trial)], **made)
-    np.testing.assert_allclose(curves[NORMAL].line / 16, np.where(UPDATES < 900, -6.5, -7.0))
+    assert_allclose(curves[NORMAL].line / 16, np.where(UPDATES < 900, -6.5, -7.0))
     upper = np.asarray(curves[NORMAL].band)[:, 1]
-    np.testing.assert_allclose(upper / 16, np.where(UPDATES < 900, -5.75, -7.0))
+    assert_allclose(upper / 16, np.where(UPDATES < 900, -5.75, -7.0))
     assert min(curves[NORMAL].open.index) >= 900
     late = 4 * (UPDATES >= 900).sum()
     assert numbers_in(caption_of(figure)) == ["4", f"{late}", f"{4 * len(UPDATES)}", f"{late}"]
@@ -577,10 +578,10 @@ def test_a_metric_against_a_setting_has_the_mean_and_the_deviation_at_each_value
     for name, shift in ((CENTERED, 0), (NORMAL, 3)):
         curve = curves_of(axes, legend_of(figure))[name]
         middle = pd.Series(RATES_OF) + shift + 1.5
-        np.testing.assert_allclose(curve.line, middle)
-        np.testing.assert_allclose(curve.marks, middle)
+        assert_allclose(curve.line, middle)
+        assert_allclose(curve.marks, middle)
         half = np.std(range(4), ddof=1)
-        np.testing.assert_allclose(curve.band, np.column_stack([middle - half, middle + half]))
+        assert_allclose(curve.band, np.column_stack([middle - half, middle + half]))
     assert all(word in caption_of(figure) for word in ("maximum", "Mean", "logarithmic"))
 
 
@@ -715,9 +716,9 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
     assert not set.intersection(*places)
     for curve in curves.values():
         steps = np.diff(curve.marks.index)
-        np.testing.assert_allclose(steps, steps[0])  # at regular places
+        assert_allclose(steps, steps[0])  # at regular places
         between = np.interp(curve.marks.index, curve.line.index, curve.line)
-        np.testing.assert_allclose(curve.marks, between)
+        assert_allclose(curve.marks, between)
     bare = ("None", "")
     marks, lines = (
         [it for it in axes.lines if (it.get_marker() in bare) == no] for no in (False, True)
