@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from itertools import product
+import re
 
 import pytest
 import yaml
@@ -112,157 +112,104 @@ def test_what_contradicts_or_changes_nothing_is_refused_by_its_field(text, place
 # ---- What is taken, and what it means ----
 
 DECAYING = "{start: 0.1, decay: 0.5, every: 10 epochs}"
-NATURAL = "[centered, natural, {kind: natural, fisher: [marginal, diagonal], damping: 0.1}]"
-CODERS = "{kind: auto-encoder, hidden: [[half], [9], 2]}"
-TWICE = "{epochs: 2, doubling: [true, false]}"
-SIDES = "sliding_factor.visible sliding_factor.hidden"
-SOURCES = [*product(("samples", "exact"), ("same", "independent", "exact", "random"))]
-BOTH, ALL = "[samples, exact]", "[same, independent, exact, random]"
-DECAY = "weight_decay.l1 weight_decay.l2"
-SLID = "sliding_factor: 0.1; offsets"
-BAR = "{name: shifting-bar, size: 9, bar: 1"
-BARS, CODE, ONE = "bars-and-stripes", "auto-encoder", "{name: bars-and-stripes, size: 3}"
-SETS = "[mnist, {name: bars-and-stripes, size: [2, 3]}]"
-MODELS = "{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}"
-CHANGED = f"when: [{{if: {{batch: 100}}, set: {{data: {ONE}}}}}]"
-SEVERAL = "model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: [00, 000]"
-SEVERAL += "; exclude: [{model: {kind: rbm}, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]"
-SIZE = "model.hidden"
-LAYERS = "{model: {kind: dbm, hidden: 7-3}}", "{model: {kind: dbm, hidden: [7, 3]}}"
-RATE = "learning_rate.start learning_rate.decay learning_rate.every"
-RATES = "learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}"
-RATES += "; exclude: [{learning_rate: {start: 0.1, decay: 0.9}}]"
-SLOWER = "{start: 0.3, decay: 0.5, every: 5}"
-RATES += f"; when: [{{if: {{learning_rate: {{start: 0.2, decay: 0.9}}}}, set: {{learning_rate: {SLOWER}}}}}]"
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields", "paths", "values"),
-    [
-        # A list is an axis of RBMs, and the layers of deep machines
-        ("rbm", "model: {kind: rbm, hidden: [4, 8]}", "model.hidden", [4, 8]),
-        ("dbm", "model: {kind: dbm, hidden: [500, 200]}", "model.hidden", [(500, 200)]),
-        ("dbm", "model: {kind: dbm, hidden: 500-200}", "model.hidden", [(500, 200)]),
-        ("dbm", "model: {kind: dbm, hidden: [5-5, 2-1]}", "model.hidden", [(5, 5), (2, 1)]),
-        ("dbm", "model: {kind: dbm, hidden: [[5, 5], 2-1]}", "model.hidden", [(5, 5), (2, 1)]),
-        ("auto-encoder", "model: {kind: auto-encoder, hidden: [50]}", "model.hidden", [50]),
-        ("auto-encoder", "model: {kind: auto-encoder, hidden: half}", "model.hidden", ["half"]),
-        ("auto-encoder", f"model: {CODERS}", "model.hidden", ["half", 9, 2]),
-        ("auto-encoder", "offsets: [00, dd, hh, rr]", "offsets", ["00", "dd^b", "hh^b", "rr^b"]),
-        (
-            "dbm",
-            "pretraining: [0, {epochs: 5, learning_rate: [0.1, 1]}]",
-            "pretraining.epochs",
-            [0, 5, 5],
-        ),
-        (
-            "dbm",
-            "pretraining: {epochs: 5, learning_rate: [0.1, 1]}",
-            "pretraining.learning_rate",
-            [0.1, 1],
-        ),
-        ("dbm", f"pretraining: {TWICE}", "pretraining.doubling", [True, False]),
-        (
-            "dbm",
-            "table: {rows: [data, pretraining.epochs], groups: model.hidden}",
-            "pretraining.epochs",
-            [0],
-        ),
-        (
-            "rbm",
-            f"gradient: {NATURAL}",
-            "gradient.fisher",
-            ["joint", "joint", "marginal", "diagonal"],
-        ),
-        ("rbm", f"gradient: {NATURAL}", "gradient.damping", [0, 0, 0.1, 0.1]),
-        ("auto-encoder", "evaluate: none", "evaluation temperatures", [("none", 14_500)]),
-        (
-            "dbm",
-            "evaluate: {method: ais, temperatures: 100}",
-            "evaluation temperatures",
-            [("ais", 100)],
-        ),
-        ("rbm", "gradient: standard; offsets: 00", "gradient.kind", ["standard"]),
-        ("rbm", "gradient: enhanced; offsets: aa^b", "gradient.kind", ["enhanced"]),
-        ("dbm", "gradient: enhanced; offsets: aaa", "gradient.kind", ["enhanced"]),
-        ("rbm", "gradient: {kind: natural, scale_to: centered}", "gradient.scale_to", ["centered"]),
-        (
-            "rbm",
-            "gradient: {kind: [natural], scale_to: standard}",
-            "gradient.scale_to",
-            ["standard"],
-        ),
-        (
-            "rbm",
-            f"gradient_from: {BOTH}; offsets_from: {ALL}",
-            "gradient_from offsets_from",
-            SOURCES,
-        ),
-        *((kind, "momentum: 0.9", "momentum", [0.9]) for kind in MACHINES),
-        *((kind, "weight_decay: 0.0002", DECAY, [(0, 0.0002)]) for kind in MACHINES),
-        *((kind, "weight_decay: {l1: 1e-4}", DECAY, [(1e-4, 0)]) for kind in MACHINES),
-        ("rbm", "sampler: [PCD-1, PCD-2]; chains: 5", "chains", [5, 5]),
-        ("dbm", "chains: [5, 200]", "chains", [5, 200]),
-        ("rbm", "shuffle: false", "shuffle", [False]),
-        ("rbm", "shuffle: true; batch: full", "shuffle", [True]),
-        ("rbm", "offsets: dd^b_s; sliding_factor: 1", SIDES, [(1, 1)]),
-        ("rbm", "record: " + "+".join(RECORDERS), "record.names", [tuple(RECORDERS)]),
-        # What YAML takes for numbers, and other spellings of the same
-        ("rbm", "offsets: [00, 0d, dd_s^b]", "offsets", ["00", "0d", "dd^b_s"]),
-        (
-            "rbm",
-            "offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04]",
-            "offsets batch",
-            [("dd^b_s", 4), ("00", 4)],
-        ),
-        ("rbm", "learning_rate: [1e-3, .1, '1e-1']", "learning_rate.start", [0.001, 0.1]),
-        ("rbm", "learning_rate: &rate 0.1; weight_scale: *rate", "weight_scale", [0.1]),
-        *(
-            ("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [True])
-            for word in ("on", "yes", "'true'")
-        ),
-        *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [False]) for word in ("off", "no")),
-        *(
-            ("rbm", f"epochs: ; updates: {text}", "updates", [1500])
-            for text in ("1.5e3", "1_500", "+15E2")
-        ),
-        ("rbm", "evaluate: [exact, none]", "evaluate.method", ["exact", "none"]),
-        ("rbm", "start_from: m.npz", "start_from.path", ["m.npz"]),
-        ("rbm", "start_from: some/machine", "start_from.path", ["some/machine"]),
-        # Lists of data and of models, and a change of a whole field
-        ("rbm", f"data: {SETS}", "data.name data.size", [("mnist", None), (BARS, 2), (BARS, 3)]),
-        (
-            "rbm",
-            f"model: [{MODELS}]; offsets: 00",
-            "model.kind sampler",
-            [("rbm", "PCD-1"), (CODE, None)],
-        ),
-        ("rbm", CHANGED, "data.name data.bar", [(BARS, None)]),
-        ("rbm", SEVERAL, "model.size offsets", [("4", "00"), ("8", "00"), ("6-5", "000")]),
-        *(
-            ("dbm", f"when: [{{if: {{model: {{hidden: 6-5}}}}, set: {it}}}]", SIZE, [(7, 3)])
-            for it in LAYERS
-        ),
-        (
-            "rbm",
-            RATES,
-            RATE,
-            [(0.1, 0.5, "10 epochs"), (0.2, 0.5, "10 epochs"), (0.3, 0.5, "5 updates")],
-        ),
-        # Constant offsets have no sliding factor
-        ("rbm", f"{SLID}: hd^b_s", SIDES, [(0.01, 0.1)]),
-        ("rbm", f"{SLID}: hd^b_s; offsets_from: random", SIDES, [(0.1, 0.1)]),
-        ("rbm", f"{SLID}: 0h^b_s; offsets_from: random", SIDES, [(0.01, 0.1)]),
-        ("rbm", f"{SLID}: hd^b_s; start_from: {{path: a.npz}}", SIDES, [(0.1, 0.1)]),
-        ("dbm", f"{SLID}: hdd^b_s; pretraining: 2", SIDES, [(0.1, 0.1)]),
-        ("dbm", f"{SLID}: 0dd^b_s; pretraining: 2", SIDES, [(0.1, 0.1)]),
-        ("auto-encoder", f"{SLID}: dh^b_s", SIDES, [(0.1, 0.01)]),
-    ],
-)
-def test_lines_of_a_grid_give_these_values_to_its_cells(kind, fields, paths, values):
-    VALIDATOR.validate(yaml.safe_load(grid_text(kind, **pairs(fields))))
-    found = [tuple(map(cell.value, paths.split())) for cell in cells(kind, **pairs(fields))]
-    assert found == [value if " " in paths else (value,) for value in values]
+TAKEN = """
+# A list is an axis of RBMs, and the layers of deep machines
+rbm model: {kind: rbm, hidden: [4, 8]} -> model.hidden = 4 | 8
+dbm model: {kind: dbm, hidden: [500, 200]} -> model.hidden = (500, 200)
+dbm model: {kind: dbm, hidden: 500-200} -> model.hidden = (500, 200)
+dbm model: {kind: dbm, hidden: [5-5, 2-1]} -> model.hidden = (5, 5) | (2, 1)
+dbm model: {kind: dbm, hidden: [[5, 5], 2-1]} -> model.hidden = (5, 5) | (2, 1)
+auto-encoder model: {kind: auto-encoder, hidden: [50]} -> model.hidden = 50
+auto-encoder model: {kind: auto-encoder, hidden: [[half], [9], 2]} -> model.hidden = half | 9 | 2
+auto-encoder offsets: [00, dd, hh, rr] -> offsets = 00 | dd^b | hh^b | rr^b
+dbm pretraining: [0, {epochs: 5, learning_rate: [0.1, 1]}] -> pretraining.epochs = 0 | 5 | 5
+dbm pretraining: {epochs: 5, learning_rate: [0.1, 1]} -> pretraining.learning_rate = 0.1 | 1.0
+dbm pretraining: {epochs: 2, doubling: [true, false]} -> pretraining.doubling = True | False
+dbm table: {rows: [data, pretraining.epochs], groups: model.hidden} -> pretraining.epochs = 0
+rbm gradient: [centered, natural, {kind: natural, fisher: [marginal, diagonal], damping: 0.1}]
+  -> gradient.fisher gradient.damping = joint 0.0 | joint 0.0 | marginal 0.1 | diagonal 0.1
+auto-encoder evaluate: none -> evaluation temperatures = none 14500
+dbm evaluate: {method: ais, temperatures: 100} -> evaluation temperatures = ais 100
+rbm gradient: standard; offsets: 00 -> gradient.kind = standard
+rbm gradient: enhanced; offsets: aa^b -> gradient.kind = enhanced
+dbm gradient: enhanced; offsets: aaa -> gradient.kind = enhanced
+rbm gradient: {kind: natural, scale_to: centered} -> gradient.scale_to = centered
+rbm gradient: {kind: [natural], scale_to: standard} -> gradient.scale_to = standard
+rbm gradient_from: [samples, exact]; offsets_from: [independent, random]
+  -> gradient_from offsets_from
+  = samples independent | samples random | exact independent | exact random
+rbm offsets_from: [same, exact] -> offsets_from = same | exact
+all momentum: 0.9 -> momentum = 0.9
+all weight_decay: 0.0002 -> weight_decay.l1 weight_decay.l2 = 0.0 0.0002
+all weight_decay: {l1: 1e-4} -> weight_decay.l1 weight_decay.l2 = 0.0001 0.0
+rbm sampler: [PCD-1, PCD-2]; chains: 5 -> chains = 5 | 5
+dbm chains: [5, 200] -> chains = 5 | 200
+rbm shuffle: false -> shuffle = False
+rbm shuffle: true; batch: full -> shuffle = True
+# What YAML takes for numbers, and other spellings of the same
+rbm offsets: [00, 0d, dd_s^b] -> offsets = 00 | 0d | dd^b_s
+rbm offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04] -> offsets batch = dd^b_s 4 | 00 4
+rbm learning_rate: [1e-3, .1, '1e-1'] -> learning_rate.start = 0.001 | 0.1
+rbm learning_rate: &rate 0.1; weight_scale: *rate -> weight_scale = 0.1
+rbm data: {name: bars-and-stripes, size: 3, flip: on} -> data.flip = True
+rbm data: {name: bars-and-stripes, size: 3, flip: yes} -> data.flip = True
+rbm data: {name: bars-and-stripes, size: 3, flip: 'true'} -> data.flip = True
+rbm data: {name: bars-and-stripes, size: 3, flip: off} -> data.flip = False
+rbm data: {name: bars-and-stripes, size: 3, flip: no} -> data.flip = False
+rbm epochs: ; updates: 1.5e3 -> updates = 1500
+rbm epochs: ; updates: 1_500 -> updates = 1500
+rbm epochs: ; updates: +15E2 -> updates = 1500
+rbm evaluate: [exact, none] -> evaluate.method = exact | none
+rbm start_from: m.npz -> start_from.path = m.npz
+rbm start_from: some/machine -> start_from.path = some/machine
+# Lists of data and of models, and a change of a whole field
+rbm data: [mnist, {name: bars-and-stripes, size: [2, 3]}]
+  -> data.name data.size = mnist None | bars-and-stripes 2 | bars-and-stripes 3
+rbm model: [{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}]; offsets: 00
+  -> model.kind sampler = rbm PCD-1 | auto-encoder None
+rbm when: [{if: {batch: 100}, set: {data: {name: bars-and-stripes, size: 3}}}]
+  -> data.name data.bar = bars-and-stripes None
+rbm model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: [00, 000]; exclude:
+  [{model: {kind: rbm}, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]
+  -> model.size offsets = 4 00 | 8 00 | 6-5 000
+dbm when: [{if: {model: {hidden: 6-5}}, set: {model: {kind: dbm, hidden: 7-3}}}]
+  -> model.hidden = (7, 3)
+dbm when: [{if: {model: {hidden: 6-5}}, set: {model: {kind: dbm, hidden: [7, 3]}}}]
+  -> model.hidden = (7, 3)
+rbm learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}; exclude:
+  [{learning_rate: {start: 0.1, decay: 0.9}}]; when: [{if: {learning_rate: {start: 0.2, decay: 0.9}},
+  set: {learning_rate: {start: 0.3, decay: 0.5, every: 5}}}]
+  -> learning_rate.start learning_rate.decay learning_rate.every
+  = 0.1 0.5 10 epochs | 0.2 0.5 10 epochs | 0.3 0.5 5 updates
+# Constant offsets have no sliding factor
+rbm sliding_factor: 1; offsets: dd^b_s -> sliding_factor.visible sliding_factor.hidden = 1.0 1.0
+rbm sliding_factor: 0.1; offsets: hd^b_s
+  -> sliding_factor.visible sliding_factor.hidden = 0.01 0.1
+rbm sliding_factor: 0.1; offsets: hd^b_s; offsets_from: random
+  -> sliding_factor.visible sliding_factor.hidden = 0.1 0.1
+rbm sliding_factor: 0.1; offsets: 0h^b_s; offsets_from: random
+  -> sliding_factor.visible sliding_factor.hidden = 0.01 0.1
+rbm sliding_factor: 0.1; offsets: hd^b_s; start_from: {path: a.npz}
+  -> sliding_factor.visible sliding_factor.hidden = 0.1 0.1
+dbm sliding_factor: 0.1; offsets: hdd^b_s; pretraining: 2
+  -> sliding_factor.visible sliding_factor.hidden = 0.1 0.1
+dbm sliding_factor: 0.1; offsets: 0dd^b_s; pretraining: 2
+  -> sliding_factor.visible sliding_factor.hidden = 0.1 0.1
+auto-encoder sliding_factor: 0.1; offsets: dh^b_s
+  -> sliding_factor.visible sliding_factor.hidden = 0.1 0.01
+"""
+
+
+@pytest.mark.parametrize("line", re.sub(r"\n  |\n#.*", " ", TAKEN).strip().splitlines())
+def test_lines_of_a_grid_give_these_values_to_its_cells(line):
+    given, paths, values = re.split(" +-> | = ", line)
+    machine, _, fields = given.strip().partition(" ")
+    for kind in MACHINES if machine == "all" else [machine]:
+        VALIDATOR.validate(yaml.safe_load(grid_text(kind, **pairs(fields))))
+        found = (map(cell.value, paths.split()) for cell in cells(kind, **pairs(fields)))
+        assert " | ".join(" ".join(map(str, one)) for one in found) == values.strip()
 
 
 # ---- What goes with which machine ----
@@ -276,6 +223,8 @@ def test_defaults_of_other_machines_may_be_spelled_out(kind):
 
 
 def test_recorders_are_read():
+    (every,) = cells("rbm", record="+".join(RECORDERS))
+    assert every.record.names == tuple(RECORDERS)
     (one,) = cells("rbm", record="weight_norms + offset_error+weight_norms")
     assert one.record.names == ("weight_norms", "offset_error")
     what = "offset_values+my/own.py:skew, every: 1 epoch, window: 010-20+5000-5100"
@@ -311,12 +260,9 @@ def test_run_ids_name_layers_and_tell_settings_apart():
         "dbm-6-5_ddd-b-s_PCD-1_0.1",
         "auto-encoder-half_dd-b-s_back-propagation_0.1",
     ]
-    rates = (
-        {"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679)
-    )
-    one, other = (
-        run_ids(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest")[0] for rate in rates
-    )
+    start, decays = 0.12345678, (0.12345678, 0.12345679)
+    rates = ({"learning_rate": {"start": start, "decay": it, "every": 9}} for it in decays)
+    one, other = (run_ids(Settings(**PLAIN | rate), 1, "digest")[0] for rate in rates)
     assert one != other
     assert "0.12345678-x-0.12345678-every-9-updates" in one
 
@@ -331,19 +277,16 @@ PLAIN = {
 }
 STEPPED = "{start: 0.1, steps: 0.01 from 100 epochs + 1e-3 from 0200 epoch}"
 WORDS = "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
+DECAYING, DECAYS = "{start: 0.1, decay: 0.5, every: 10 epochs}", "0.1 x 0.5 every 10 epochs"
+PIECES = [(0, 0.1), (70, 0.05), (140, 0.025), (210, 0.0125)]
 
 
 @pytest.mark.parametrize(
     ("rate", "words", "end", "pieces"),
     [
         ("0.1", "0.1", 60, [(0, 0.1)]),
-        (DECAYING, "0.1 x 0.5 every 10 epochs", 71, [(0, 0.1), (70, 0.05)]),
-        (
-            DECAYING,
-            "0.1 x 0.5 every 10 epochs",
-            211,
-            [(0, 0.1), (70, 0.05), (140, 0.025), (210, 0.0125)],
-        ),
+        (DECAYING, DECAYS, 71, PIECES[:2]),
+        (DECAYING, DECAYS, 211, PIECES),
         (STEPPED, WORDS, 5000, [(0, 0.1), (700, 0.01), (1400, 0.001)]),
         (STEPPED, WORDS, 700, [(0, 0.1)]),
     ],
@@ -371,44 +314,32 @@ def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():
 @pytest.mark.parametrize("kind", MACHINES)
 def test_a_run_id_is_the_hash_of_all_columns_in_order_and_another_that_of_all_but_the_length(kind):
     """Any other order would give all trials new names, and run them again."""
-    settings, labels = cells(kind)[0], ("start_from_path", "start_from_experiment", "record_what")
+    (settings,), labels = cells(kind), ("start_from_path", "start_from_experiment", "record_what")
     untold = (
-        *(f"data_{name}" for name in Data.model_fields),
         "data",
-        *labels,
+        *(f"data_{name}" for name in Data.model_fields),
         "early_stopping_metric",
+        *labels,
     )
     columns = {name: value for name, value in settings.row().items() if name not in untold}
-    for run_id, length in zip(
-        run_ids(settings, 1, "digest"), ({}, {"updates": None, "epochs": None}), strict=True
-    ):
-        facts = [
-            columns | {"records": settings.record.names} | length,
-            "",
-            1,
-            "digest",
-            KERNEL_VERSION,
-        ]
-        text = json.dumps(facts, sort_keys=True)
+    columns["records"] = settings.record.names
+    lengths = {}, {"updates": None, "epochs": None}
+    for run_id, length in zip(run_ids(settings, 1, "digest"), lengths, strict=True):
+        text = json.dumps([columns | length, "", 1, "digest", KERNEL_VERSION], sort_keys=True)
         assert run_id.rpartition("_")[2] == hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def test_settings_that_are_spelled_out_leave_run_ids_alone():
     spelled = {"momentum": 0, "weight_decay": {"l1": 0, "l2": 0}, "chains": None}
-    spelled |= {
-        "shuffle": True,
-        "gradient": {"scale_to": "none"},
-        "pretraining": {"doubling": True},
-    }
-    spelled |= {"evaluate": {"method": "exact", "every": "50 updates"}}
+    spelled |= {"gradient": {"scale_to": "none"}, "pretraining": {"doubling": True}}
+    spelled |= {"evaluate": {"method": "exact", "every": "50 updates"}, "shuffle": True}
     one, other = (run_ids(Settings(**PLAIN | more), 1, "digest")[0] for more in ({}, spelled))
     assert one == other
 
 
 def test_numbers_that_print_alike_are_one_setting():
-    (one,) = cells(
-        "rbm", learning_rate="[0.3, 0.30000000000000004]", weight_scale="[0.1, 0.1000000000000001]"
-    )
+    rates, scales = "[0.3, 0.30000000000000004]", "[0.1, 0.1000000000000001]"
+    (one,) = cells("rbm", learning_rate=rates, weight_scale=scales)
     (other,) = cells("rbm", learning_rate=0.1 + 0.2, weight_scale=0.1)
     assert run_ids(one, 1, "")[0] == run_ids(other, 1, "")[0]
     assert len(cells("rbm", momentum="[0.3, 0.300000000001]")) == 2
@@ -418,17 +349,12 @@ def test_content_decides_a_run_id_and_names_are_labels():
     def name(data="a.csv", what="own.py:f", start=None, digest="rows", texts=("text",), source=""):
         changed = PLAIN | {"data": {"path": data, "name": data[0]}, "record": {"what": what}}
         settings = Settings(**changed | ({"start_from": start} if start else {}))
-        return run_ids(
-            settings, 1, digest, dict(zip(settings.record.names, texts, strict=True)), source
-        )[0]
+        recorders = dict(zip(settings.record.names, texts, strict=True))
+        return run_ids(settings, 1, digest, recorders, source)[0]
 
     start, other = {"path": "m.npz"}, {"path": "n/{trial}.npz"}
     assert name() == name("b/c.csv") == name(what="deep/mine.py:f")
     assert name(start=start, source="1") == name(start=other, source="1")
-    others = [
-        {"digest": "others"},
-        {"texts": ("other",)},
-        {"what": "own.py:g"},
-        {"start": start, "source": "2"},
-    ]
-    assert len({name(), name(start=start, source="1"), *(name(**one) for one in others)}) == 6
+    names = name(), name(start=start, source="1"), name(start=start, source="2")
+    others = name(digest="others"), name(texts=("other",)), name(what="own.py:g")
+    assert len({*names, *others}) == 6
