@@ -80,21 +80,14 @@ def test_the_page_is_one_file_without_network_and_always_the_same(made, page):
 
 def test_the_heading_names_the_folder_and_the_experiments(page, results):
     assert page.all("h1")[0].text == "toys: bars, wild"
-    assert [it.text for it in page.all("li")][:2] == [
-        "bars : 48 of 48 trials",
-        "wild : 4 of 4 trials",
-    ]
+    items = [it.text for it in page.all("li")][:2]
+    assert items == ["bars : 48 of 48 trials", "wild : 4 of 4 trials"]
     assert read(results, "bars").all("h1")[0].text == "toys: bars"
 
 
 def test_settings_and_versions_are_those_of_the_trials(page, trials):
     terms = page.all("dl")[0].terms()
-    shown = {
-        "offsets": "00, ddᵇₛ",
-        "sampler": "CD-1, PT₄",
-        "learning rate": "0.1, 0.3",
-        "updates": "600",
-    }
+    shown = {"offsets": "00, ddᵇₛ", "sampler": "CD-1, PT₄", "learning rate": "0.1, 0.3"}
     assert {name: terms[name] for name in shown} == shown
     for name in ("kernel_version", "numpy_version"):
         assert terms[name.replace("_", " ")] == f"{trials[name].iloc[0]}"
@@ -107,14 +100,9 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
     printed = [re.sub("[*]|</?u>", "", line).strip("| ").split(" | ") for line in said]
     cells = json.loads(cbm("table", made, "bars", "-f", "json").stdout)["cells"]
     words = " {difference:.3g} [{difference_low:.3g}, {difference_high:.3g}]"
-    for texts, row, its in zip(
-        printed, rows, zip(cells[::2], cells[1::2], strict=True), strict=True
-    ):
-        told = ["" if cell["best"] else words.format_map(cell) for cell in its]
-        assert row == [
-            texts[0],
-            *(f"{text}{more}" for text, more in zip(texts[1:], told, strict=True)),
-        ]
+    told = ["" if cell["best"] else words.format_map(cell) for cell in cells]
+    for (name, one, other), row, place in zip(printed, rows, range(0, 8, 2), strict=True):
+        assert row == [name, one + told[place], other + told[place + 1]]
     bold = [text.text for text in page.all("table", "results")[0].all("b")]
     assert len(bold) == sum(cell["bold"] for cell in cells)
     names, *lines = page.all("table", "cells")[0].rows()
@@ -139,9 +127,7 @@ def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):
 def test_failed_trials_are_listed_with_their_reason(results):
     store = Results(results).store("bars")
     run = store.manifest().cells[0]["run_id"]
-    store.write_failure(
-        run, 6, "Traceback (most recent call last):\n  in code\nValueError: not <enough>\n"
-    )
+    store.write_failure(run, 6, "Traceback:\n  in code\nValueError: not <enough>\n")
     store.flush()
     page = read(results)
     (failure,) = page.all("ul", "bad")[0].all("li")
@@ -219,17 +205,13 @@ def test_a_click_or_a_key_on_a_head_sorts_a_table_by_numbers(made, opened):
     cells = json.loads(cbm("table", made, "bars", "-f", "json").stdout)["cells"]
     means = [cell["mean"] for cell in cells if cell["offsets"] == "00"]
     page = opened(written(made)[0])
-    head = page.locator(".results").first.locator("thead th").nth(1)
-    for order, use in (
-        ("descending", head.click),
-        ("ascending", lambda: page.keyboard.press("Enter")),
-    ):
+    table, keyboard = page.locator(".results").first, page.keyboard
+    head = table.locator("thead th").nth(1)
+    for order, use in (("descending", head.click), ("ascending", lambda: keyboard.press("Enter"))):
         use()
         head.focus()
         assert head.get_attribute("aria-sort") == order
-        texts = (
-            page.locator(".results").first.locator("tbody tr td:nth-child(2)").all_text_contents()
-        )
+        texts = table.locator("tbody tr td:nth-child(2)").all_text_contents()
         shown = [float(text.split()[0]) for text in texts]
         assert shown == pytest.approx(sorted(means, reverse=order == "descending"), abs=0.01)
 

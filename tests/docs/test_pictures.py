@@ -14,19 +14,13 @@ from tests.processes import nightly
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES, PAPER, KEPT = DOCS / "images", DOCS / "reproduction", DOCS.parent / "reproduction/results"
-GALLERY = re.findall(
-    r"^cbm (plot .*) -o (\S+\.png)$", (DOCS / "gallery.md").read_text("utf-8"), re.M
-)
-COMMANDS = {name: call for call, name in GALLERY}
+GALLERY, DRAWN = (DOCS / "gallery.md").read_text("utf-8"), r"^cbm (plot .*) -o (\S+\.png)$"
+COMMANDS = {name: call for call, name in re.findall(DRAWN, GALLERY, re.M)}
 COMMANDS["digits.png"] = "plot results curves digits"
 FROM_DIGITS = ("digits.png", "gallery-filters.png", "gallery-activity.png", "gallery-samples.png")
 # What takes long to train and is not kept; the pages say that earlier versions drew it.
 EARLIER = {"figure-16-aaa.png", *(f"figure-{number}.png" for number in (15, 16))}
-TRAINED = {
-    "gallery-recorded.png",
-    "centering.png",
-    "enhanced-gradient.png",
-}  # in minutes, but not kept
+TRAINED = {"gallery-recorded.png", "centering.png", "enhanced-gradient.png"}  # but not kept
 TRAINED |= {"figure-12.png", "figure-13.png"}
 BLOCK = 16  # pixels: fonts may differ by some, lines do not
 
@@ -42,14 +36,10 @@ def blocks(path):
 def assert_alike(committed, drawn):
     """The same caption and size, and the same colours everywhere but for a shift of some pixels."""
     one, other = (Image.open(path) for path in (committed, drawn))
-    remedy = (
-        f"{committed.name} is not what the code draws; draw it again (docs/make_images.sh, keep.py)"
-    )
+    remedy = f"{committed.name} is not what the code draws; draw it again (docs/make_images.sh)"
     assert (one.info["Description"], one.size) == (other.info["Description"], other.size), remedy
     if matplotlib.__version_info__ < (3, 10):
-        pytest.skip(
-            "captions are alike; lines are not compared, since Matplotlib before 3.10 places them otherwise"
-        )
+        pytest.skip("captions are alike; Matplotlib before 3.10 places lines otherwise")
     assert np.abs(blocks(committed) - blocks(drawn)).max() < 0.15, remedy
 
 
@@ -63,9 +53,8 @@ def digits(tmp_path_factory):
     np.savetxt(folder / "test.csv", grey[1400:], fmt="%d", delimiter=",")
     (grid,) = re.findall(r'```yaml title="digits.yaml"\n(.*?)```', text, re.S)
     (folder / "digits.yaml").write_text(grid)
-    assert f"cbm {COMMANDS['digits.png']} -o digits.png" in (
-        DOCS / "course/figure-and-table.md"
-    ).read_text("utf-8")
+    course = (DOCS / "course/figure-and-table.md").read_text("utf-8")
+    assert f"cbm {COMMANDS['digits.png']} -o digits.png" in course
     cbm("run", folder / "digits.yaml", "-o", folder / "results")
     return folder / "results"
 
@@ -79,28 +68,20 @@ def draw(call, results, path):
     "name", [*sorted({*COMMANDS} - EARLIER - TRAINED - {*FROM_DIGITS}), *nightly(*FROM_DIGITS)]
 )
 def test_committed_pictures_are_those_of_the_code(request, tmp_path, name):
-    draw(
-        COMMANDS[name],
-        request.getfixturevalue("digits") if name in FROM_DIGITS else KEPT,
-        tmp_path / name,
-    )
+    results = request.getfixturevalue("digits") if name in FROM_DIGITS else KEPT
+    draw(COMMANDS[name], results, tmp_path / name)
     assert_alike((PAPER if name.startswith("figure") else IMAGES) / name, tmp_path / name)
 
 
 def test_pictures_of_earlier_versions_are_known_and_said():
     pictures = [*IMAGES.glob("*.png"), *PAPER.glob("*.png")]
     without = {path.name for path in pictures if Image.open(path).info.get("dpi", (0,))[0] < 299}
-    others = {
-        "report.png",
-        "gallery-completed.png",
-    }  # the page in a browser; completed rows are pixels alone
+    others = {"report.png", "gallery-completed.png"}  # of a browser; completed rows are pixels
     assert without - others == EARLIER
-    for page in [*DOCS.glob("*.md"), *DOCS.glob("*/*.md")]:
+    said = "drawn (by an earlier version|when the experiments were run)"
+    for page in DOCS.rglob("*.md"):
         text = page.read_text("utf-8")
-        if any(f"{name})" in text for name in EARLIER):
-            assert re.search(
-                "drawn (by an earlier version|when the experiments were run)", text, re.I
-            ), page
+        assert not any(f"{name})" in text for name in EARLIER) or re.search(said, text, re.I), page
 
 
 def test_what_is_drawn_otherwise_is_found(tmp_path):
