@@ -38,8 +38,9 @@ with atheris.instrument_imports(include=["cbm_cli"]):
 
 import numpy as np
 
-from tests.builders import GRID, MACHINES, grid_text, idx, layered, lines, machine_file
+from tests.builders import GRID, MACHINES, grid_text, idx, lines
 from tests.builders import arrays as packed
+from tests.networks import layered, machine_file
 
 ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)
 PLACE = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)) / "input"

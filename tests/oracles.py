@@ -80,7 +80,7 @@ def rbm(W, b, c):
 
 
 def flattened(machine, dtype=np.float32):
-    """A machine of `builders.layered` without offsets, even layers beside even ones."""
+    """A machine of `networks.layered` without offsets, even layers beside even ones."""
     weights, biases, offsets = machine
     layers = [len(bias) for bias in biases]
     plain = [np.array(bias) for bias in biases]

@@ -16,22 +16,16 @@ from cbm_cli.execution.evaluate import evaluate_trials
 from cbm_cli.machines.likelihood import Method
 from cbm_cli.results import Results
 
-from tests.builders import (
-    GRID,
+from tests.builders import GRID, cbm, holds, numbers, run_grid, summary
+from tests.journals import as_text, change_record
+from tests.networks import (
     RBM,
     THREE,
     TWO,
     all_states,
-    as_text,
-    cbm,
-    change_record,
-    holds,
     layered,
     layered_energy,
     machine_file,
-    numbers,
-    run_grid,
-    summary,
     visible_rows,
 )
 from tests.pictures import figure_of

@@ -12,7 +12,8 @@ from cbm_cli.report.learned import normalised, shape_of, tile_panel
 from cbm_cli.report.panels import Page, compose
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.builders import SLOW, cbm, file_of, files, holds
+from tests.builders import cbm, files, holds
+from tests.networks import SLOW, file_of
 from tests.oracles import joint, sigmoid, states
 
 pytestmark = pytest.mark.usefixtures("here")

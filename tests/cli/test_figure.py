@@ -22,7 +22,8 @@ from matplotlib.text import Text
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 
-from tests.builders import cbm, holds, problems_of, put_machine, refusal, run_grid
+from tests.builders import cbm, holds, problems_of, refusal, run_grid
+from tests.journals import put_machine
 from tests.pictures import (
     bounds_of,
     caption_of,

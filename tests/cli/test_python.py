@@ -19,24 +19,17 @@ from cbm_cli.results import Results
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
-from tests.builders import (
-    GRID,
+from tests.builders import GRID, cbm, evaluate_file, grid_text, holds, problems_of, refusal, summary
+from tests.journals import trials_of
+from tests.networks import (
     RBM,
     THREE,
     TWO,
     all_states,
     brute_log_likelihoods,
-    cbm,
-    evaluate_file,
-    grid_text,
-    holds,
     layered,
     layered_energy,
     machine_file,
-    problems_of,
-    refusal,
-    summary,
-    trials_of,
     visible_rows,
 )
 from tests.oracles import states

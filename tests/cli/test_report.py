@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cbm_cli.results import Results
 
-from tests.builders import cbm, change_manifest, change_record, run_grid
+from tests.builders import cbm, run_grid
+from tests.journals import change_manifest, change_record
 from tests.pictures import numbers_in, page_of, trials_of
 
 TOYS = """

@@ -15,18 +15,8 @@ import pytest
 from cbm_cli.results import Results, Store
 from cbm_cli.results.writing import EXPORTS, KINDS
 
-from tests.builders import (
-    GRID,
-    cbm,
-    change_record,
-    forget,
-    lines_of,
-    numbers,
-    problems_of,
-    summary,
-    throw_in,
-    trials_of,
-)
+from tests.builders import GRID, cbm, numbers, problems_of, summary
+from tests.journals import change_record, forget, lines_of, throw_in, trials_of
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 BARS = Path("out/bars")

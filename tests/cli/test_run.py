@@ -23,18 +23,8 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
 
-from tests.builders import (
-    GRID,
-    cbm,
-    contents_of,
-    files,
-    holds,
-    lines_of,
-    numbers,
-    problems_of,
-    summary,
-    trials_of,
-)
+from tests.builders import GRID, cbm, files, holds, numbers, problems_of, summary
+from tests.journals import contents_of, lines_of, trials_of
 from tests.oracles import exactly, log_likelihoods, wide
 
 SINGLE = (

@@ -16,20 +16,16 @@ from cbm_cli.report.panels import Page, compose
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
-from tests.builders import (
+from tests.builders import arrays, cbm, files, holds, refusal
+from tests.networks import (
     RBM,
     THREE,
     TWO,
     all_states,
-    arrays,
     brute_log_likelihoods,
-    cbm,
-    files,
-    holds,
     layered,
     layered_energy,
     machine_file,
-    refusal,
     visible_rows,
 )
 from tests.oracles import joint, random_machine, rbm, states

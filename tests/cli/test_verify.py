@@ -16,17 +16,9 @@ from cbm_cli.results import Outcome, Results, Store, read_progress
 from cbm_cli.results.store import stores_in
 from cbm_cli.trial.loop import run_trial
 
-from tests.builders import (
-    cbm,
-    damage,
-    finished_in,
-    grid_text,
-    lines_of,
-    numbers,
-    problems_of,
-    run_grid,
-)
+from tests.builders import cbm, grid_text, numbers, problems_of, run_grid
 from tests.golden.cases import _BASE, CASES
+from tests.journals import damage, finished_in, lines_of
 from tests.processes import start_cbm
 
 # Experiments of every kind of machine and of start, with data and a recorder of one's own.

@@ -20,19 +20,9 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
 from numpy.testing import assert_allclose
 
-from tests.builders import (
-    FIXED,
-    STEPS,
-    coins,
-    evaluate_file,
-    file_of,
-    finished_in,
-    grid_text,
-    holds,
-    rbm_settings,
-    refusal,
-    run_grid,
-)
+from tests.builders import evaluate_file, grid_text, holds, refusal, run_grid
+from tests.journals import finished_in
+from tests.networks import file_of
 from tests.oracles import (
     batch_of,
     copied,
@@ -43,6 +33,7 @@ from tests.oracles import (
     summed_costs,
     wide,
 )
+from tests.trainings import FIXED, STEPS, coins, rbm_settings
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
 

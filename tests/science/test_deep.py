@@ -27,7 +27,8 @@ from cbm_cli.trial.checks import check
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
-from tests.builders import (
+from tests.builders import cbm, evaluate_file, grid_text, holds, problems_of, refusal, run_grid
+from tests.networks import (
     FOUR,
     RBM,
     SLOW,
@@ -35,17 +36,9 @@ from tests.builders import (
     TWO,
     all_states,
     brute_log_likelihoods,
-    cbm,
-    evaluate_file,
-    grid_text,
-    holds,
     layered,
     layered_energy,
     machine_file,
-    problems_of,
-    rbm_settings,
-    refusal,
-    run_grid,
     visible_rows,
 )
 from tests.oracles import (
@@ -58,6 +51,7 @@ from tests.oracles import (
     states,
     wide,
 )
+from tests.trainings import rbm_settings
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -14,7 +14,8 @@ from cbm_cli.trial.checks import check
 from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_array_equal
 
-from tests.builders import finish_in_pieces, rbm_settings, refusal
+from tests.builders import refusal
+from tests.trainings import finish_in_pieces, rbm_settings
 
 
 def data(rows=12, valid=40):

@@ -11,7 +11,7 @@ from cbm_cli.results import Progress
 from cbm_cli.trial import learner
 from cbm_cli.trial.loop import run_trial
 
-from tests.builders import rbm_settings
+from tests.trainings import rbm_settings
 
 RNG = np.random.default_rng(5)
 ROWS = [(RNG.random((n, 6)) < 0.4).astype(np.uint8) for n in (30, 250, 9)]

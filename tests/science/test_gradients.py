@@ -18,7 +18,7 @@ from cbm_cli.machines.limits import check_fisher
 from cbm_cli.trial.learner import Learner
 from numpy.testing import assert_allclose
 
-from tests.builders import holds, rbm_settings, refusal
+from tests.builders import holds, refusal
 from tests.oracles import (
     advance,
     copied,
@@ -33,6 +33,7 @@ from tests.oracles import (
     wide,
 )
 from tests.oracles import reference_sweeps as swept
+from tests.trainings import rbm_settings
 
 SHAPES = [(3, 2), (2, 4), (4, 4), (1, 1)]
 

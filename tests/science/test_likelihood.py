@@ -25,7 +25,8 @@ from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, p
 from cbm_cli.machines.samples import exact_samples
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.builders import GRID, cbm, layered, run_grid, visible_rows
+from tests.builders import GRID, cbm, run_grid
+from tests.networks import layered, visible_rows
 from tests.oracles import (
     deviations,
     joint,

@@ -13,17 +13,9 @@ from cbm_cli.trial.learner import Learner
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
 
-from tests.builders import (
-    all_states,
-    cbm,
-    file_of,
-    holds,
-    layered,
-    layered_energy,
-    machine_file,
-    rbm_settings,
-    refusal,
-)
+from tests.builders import cbm, holds, refusal
+from tests.networks import all_states, file_of, layered, layered_energy, machine_file
+from tests.trainings import rbm_settings
 
 ONE, TWO, THREE, FOUR = (4, 3), (3, 4, 2), (3, 2, 3, 2), (2, 3, 2, 2, 1)
 NAN, NONE = np.array([0.0, np.nan, 0.0]), np.zeros((4, 0))

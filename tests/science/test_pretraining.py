@@ -19,8 +19,10 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.builders import cbm, contents_of, finish_in_pieces, forget, lines_of
+from tests.builders import cbm
+from tests.journals import contents_of, forget, lines_of
 from tests.oracles import Trainer, plan
+from tests.trainings import finish_in_pieces
 
 ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
 

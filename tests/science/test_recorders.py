@@ -24,20 +24,10 @@ from cbm_cli.trial.own_recorders import compile_recorder
 from cbm_cli.trial.recorders import Context, check_recorders, record
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.builders import (
-    GRID,
-    cbm,
-    contents_of,
-    finish_in_pieces,
-    holds,
-    lines_of,
-    problems_of,
-    rbm_settings,
-    refusal,
-    summary,
-    trials_of,
-)
+from tests.builders import GRID, cbm, holds, problems_of, refusal, summary
+from tests.journals import contents_of, lines_of, trials_of
 from tests.oracles import advance, copied, flat, log_likelihoods, moments, phases, random_state
+from tests.trainings import finish_in_pieces, rbm_settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "recorders.md"
 

@@ -13,16 +13,9 @@ from cbm_cli.results import Outcome, Progress, Store, read_progress
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 
-from tests.builders import (
-    cbm,
-    finish_in_pieces,
-    forget,
-    lines_of,
-    numbers,
-    problems_of,
-    rbm_settings,
-    trials_of,
-)
+from tests.builders import cbm, numbers, problems_of
+from tests.journals import forget, lines_of, trials_of
+from tests.trainings import finish_in_pieces, rbm_settings
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())

@@ -19,18 +19,8 @@ from cbm_cli.trial.start import start_from_machine
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import GRID as TOYS
-from tests.builders import (
-    cbm,
-    contents_of,
-    dry,
-    files,
-    numbers,
-    problems_of,
-    put_machine,
-    run_grid,
-    summary,
-    trials_of,
-)
+from tests.builders import cbm, dry, files, numbers, problems_of, run_grid, summary
+from tests.journals import contents_of, put_machine, trials_of
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())

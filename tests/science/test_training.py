@@ -16,19 +16,7 @@ from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests import fuzz
-from tests.builders import (
-    FIXED,
-    FOUR,
-    STEPS,
-    THREE,
-    TWO,
-    brute_log_likelihoods,
-    coins,
-    flipped,
-    layered,
-    rbm_settings,
-    visible_rows,
-)
+from tests.networks import FOUR, THREE, TWO, brute_log_likelihoods, flipped, layered, visible_rows
 from tests.oracles import (
     Trainer,
     advance,
@@ -44,6 +32,7 @@ from tests.oracles import (
     wide,
 )
 from tests.processes import nightly
+from tests.trainings import FIXED, STEPS, coins, rbm_settings
 
 
 def assert_same_state(state, trainer):

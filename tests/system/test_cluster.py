@@ -20,9 +20,11 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome
 from dask import config
 
-from tests.builders import cbm, toy_jobs, trials_of
+from tests.builders import cbm
+from tests.journals import trials_of
 from tests.processes import ROOT, LoopbackCluster, nightly, until
 from tests.system.test_execution import Deadly, Hasty, Raising, curves, run
+from tests.trainings import toy_jobs
 
 pytestmark = pytest.mark.slow
 

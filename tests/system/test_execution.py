@@ -18,7 +18,8 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
 
-from tests.builders import GRID, run_grid, summary, toy_jobs
+from tests.builders import GRID, run_grid, summary
+from tests.trainings import toy_jobs
 
 
 class Raising(Trial):

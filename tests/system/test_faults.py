@@ -15,19 +15,9 @@ import pytest
 from cbm_cli.results import Store
 from cbm_cli.results.store import stores_in
 
-from tests.builders import (
-    GRID,
-    cbm,
-    contents_of,
-    finished_in,
-    lines_of,
-    numbers,
-    run_grid,
-    summary,
-    throw_in,
-    trials_of,
-)
+from tests.builders import GRID, cbm, numbers, run_grid, summary
 from tests.faulty_disk import ERRORS, FULL, KILLS, READ_ONLY
+from tests.journals import contents_of, finished_in, lines_of, throw_in, trials_of
 from tests.processes import (
     ROOT,
     LoopbackCluster,

@@ -15,8 +15,9 @@ from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.results.outcome import measured
 
-from tests.builders import cbm, change_manifest
+from tests.builders import cbm
 from tests.golden import outputs
+from tests.journals import change_manifest
 from tests.pictures import page_of
 
 FRAME = {

@@ -18,7 +18,8 @@ from scipy.sparse import csr_matrix
 
 from tests.builders import GRID as BARS
 from tests.builders import arrays as npy
-from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, summary
+from tests.builders import cbm, holds, idx, lines, problems_of, refusal, summary
+from tests.journals import contents_of
 
 pytestmark = pytest.mark.usefixtures("here")
 

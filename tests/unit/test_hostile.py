@@ -42,14 +42,13 @@ from tests.builders import (
     grid_text,
     holds,
     idx,
-    layered,
     lines,
-    machine_file,
     problems_of,
     refusal,
     run_grid,
     summary,
 )
+from tests.networks import layered, machine_file
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -15,7 +15,8 @@ from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.report.values import settings_panels
 from numpy.testing import assert_allclose
 
-from tests.builders import made_manifest, problems_of, refusal
+from tests.builders import problems_of, refusal
+from tests.journals import made_manifest
 from tests.pictures import (
     bounds_of,
     caption_of,

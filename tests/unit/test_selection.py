@@ -18,16 +18,8 @@ from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.statistics import build_table
 
-from tests.builders import (
-    cbm,
-    change_manifest,
-    grid_text,
-    holds,
-    made_manifest,
-    problems_of,
-    refusal,
-    run_grid,
-)
+from tests.builders import cbm, grid_text, holds, problems_of, refusal, run_grid
+from tests.journals import change_manifest, made_manifest
 from tests.pictures import page_of
 
 SWEEP = """

@@ -24,21 +24,10 @@ from cbm_cli.results.journal import Journal, Record
 from cbm_cli.results.writing import locked, write_atomically
 from cbm_cli.trial.loop import run_trial
 
-from tests.builders import (
-    GRID,
-    cbm,
-    change_manifest,
-    coins,
-    damage,
-    finished_in,
-    lines_of,
-    numbers,
-    problems_of,
-    rbm_settings,
-    refusal,
-    summary,
-)
+from tests.builders import GRID, cbm, numbers, problems_of, refusal, summary
+from tests.journals import change_manifest, damage, finished_in, lines_of
 from tests.processes import until
+from tests.trainings import coins, rbm_settings
 
 RUN = "toy_rbm-4_00_CD-1_0.1_0123456789"
 

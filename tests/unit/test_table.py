@@ -18,7 +18,8 @@ from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS
 
-from tests.builders import cbm, made_manifest, problems_of
+from tests.builders import cbm, problems_of
+from tests.journals import made_manifest
 
 TABLE = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
 UP = [-5.0, -5.1, -5.2, -5.3, -5.4, -5.5]

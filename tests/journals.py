@@ -1,0 +1,160 @@
+"""What experiments keep of their trials: read, changed, damaged and made by hand."""
+
+import base64
+import io
+import json
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from cbm_cli.grid.settings import TableSpec
+from cbm_cli.results.journal import FORMAT, Manifest, sealed
+from cbm_cli.results.store import stores_in
+from cbm_cli.results.writing import EXPORTS, KINDS
+
+from tests.builders import files
+
+
+def trials_of(folder):
+    """All that a run keeps of its trials, without the seconds: content by trial and kind, exports by path."""
+    exports = {
+        path: content
+        for path, content in files(folder, ".csv", ".npz").items()
+        if "summary" not in path
+    }
+    return exports | contents_of(folder)
+
+
+def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "best")):
+    """Curves, records and machines of finished trials, by run-id, number and kind."""
+    stores = (
+        store
+        for store in stores_in(Path(folder))
+        if store.experiment in experiments or not experiments
+    )
+    places = ((store, *key) for store in stores for key in finished_in(store))
+    return {
+        (store.experiment, run_id, number, kind)[bool(experiments) :]: content
+        for store, run_id, number in places
+        for kind, content in contents(store, run_id, number).items()
+        if kind in kinds
+    }
+
+
+def contents(store, run_id, number):
+    """Curve and records of a finished trial by column, and its machines as NPZ files."""
+    record = store.record(run_id, number)
+    tables = {kind: table for kind in ("curve", "records") if (table := getattr(record, kind))}
+    return tables | {kind: store.machine_of(record, kind) for kind in store.machines_in(record)}
+
+
+def finished_in(store):
+    """Run-ids and numbers of the finished trials of an experiment, in the order of their records."""
+    return [
+        (run_id, number)
+        for run_id, lines in store.lines().items()
+        for number in lines
+        if lines[number].finished
+    ]
+
+
+def lines_of(experiment="out/bars"):
+    """The lines of a journal by run-id and number, as they are written."""
+    lines = Path(experiment, "trials.jsonl").read_bytes().splitlines(keepends=True)
+    records = ((line, json.loads(line)) for line in lines)
+    return {(one["run_id"], one["trial"]): line for line, one in records}
+
+
+def _changed(content, change):
+    """Sealed JSON that a function has changed."""
+    record = json.loads(content)
+    del record["seal"]
+    change(record)
+    return sealed(record)
+
+
+def change_record(experiment, key, change):
+    """Let a function change the JSON of a trial's record in its place, and seal it anew."""
+    path, line = Path(experiment, "trials.jsonl"), lines_of(experiment)[key]
+    path.write_bytes(path.read_bytes().replace(line, _changed(line, change) + b"\n"))
+
+
+def change_manifest(experiment, change):
+    """Let a function change the JSON of a manifest, and seal it anew."""
+    path = Path(experiment, "manifest.json")
+    path.write_bytes(_changed(path.read_bytes(), change))
+
+
+def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", **table):
+    """A manifest of an experiment that was never run."""
+    about = {"format": FORMAT, "versions": {}, "experiment": experiment, "description": description}
+    about |= {
+        "trials": trials,
+        "seed": 1,
+        "table": TableSpec.model_construct(**table),
+        "cells": [*cells],
+    }
+    about |= {
+        "settings": [],
+        "others": [],
+        "courses": {},
+        "upper_bounds": bounds or {},
+        "digests": {},
+    }
+    return Manifest(**about, grid_folder="", grid_commit=None, machine={})
+
+
+def as_text(content):
+    """An NPZ file as it stands in a record."""
+    return base64.b64encode(zlib.compress(content)).decode()
+
+
+def damage(experiment, key):
+    """Change a bit in the record of a trial."""
+    path, line = Path(experiment, "trials.jsonl"), lines_of(experiment)[key]
+    changed = line.replace(b'"row"', b'"r0w"')
+    path.write_bytes(path.read_bytes().replace(line, changed))
+
+
+def forget(experiment, *keys):
+    """Remove the records of trials, as if they had never been finished."""
+    path = Path(experiment, "trials.jsonl")
+    for key in keys:
+        path.write_bytes(path.read_bytes().replace(lines_of(experiment)[key], b""))
+
+
+OTHERS = (
+    "Thumbs.db",
+    ".DS_Store",
+    "._trial-000.csv",
+    "trial-000 (copy).csv",
+    "notes.txt",
+    "old.zip",
+    "1.json",
+)
+
+
+def throw_in(experiment):
+    """Put files and folders of others into every folder of the store; return all of them."""
+    root, thrown = Path(experiment), []
+    runs = [path for kind in KINDS for path in (root / kind).glob("*_*") if path.is_dir()]
+    for folder in (root.parent, root, *(root / kind for kind in (*KINDS, *EXPORTS)), *runs):
+        with suppress(OSError):  # folders come and go
+            (folder / "@eaDir").mkdir(parents=True, exist_ok=True)
+            for path in (*(folder / name for name in OTHERS), folder / "@eaDir" / "trial-001.csv"):
+                thrown.append(path)
+                if not path.exists():
+                    path.write_bytes(b"PK\x03\x04 not yours")
+    return thrown
+
+
+def put_machine(store, run_id, number, arrays):
+    """Put another machine in the place of a finished trial's, as if the trial had ended with it."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    change_record(
+        store.folder,
+        (run_id, number),
+        lambda record: record.update(machine=as_text(stream.getvalue())),
+    )

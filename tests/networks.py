@@ -1,0 +1,96 @@
+"""Machines of several layers as arrays of the centered energy, which is written out term by term."""
+
+import itertools
+
+import numpy as np
+from cbm_cli.reference import states
+
+RBM, TWO, THREE, FOUR = (
+    (4, 3),
+    (5, 4, 3),
+    (4, 3, 3, 2),
+    (3, 2, 3, 2, 2),
+)  # layers, the visible one first
+
+
+def layered(layers, seed, scale=1.0):
+    """Weights, biases and offsets of every layer, of the centered energy."""
+    rng = np.random.default_rng(seed)
+    weights = [scale * rng.standard_normal(shape) for shape in itertools.pairwise(layers)]
+    return (
+        weights,
+        [scale * rng.standard_normal(n) for n in layers],
+        [rng.random(n) for n in layers],
+    )
+
+
+def layered_energy(machine, layer_states):
+    """The centered energy, term by term; of many states where units are rows of their values."""
+    weights, biases, offsets = machine
+    x = [
+        [state - offset for state, offset in zip(*layer, strict=True)]
+        for layer in zip(layer_states, offsets, strict=True)
+    ]
+    energy = 0.0
+    for layer, bias in enumerate(biases):
+        energy -= sum(x[layer][i] * bias[i] for i in range(len(bias)))
+    for layer, W in enumerate(weights):
+        n, m = W.shape
+        energy -= sum(x[layer][i] * W[i, j] * x[layer + 1][j] for i in range(n) for j in range(m))
+    return energy
+
+
+def machine_file(machine, kind="dbm", **changes):
+    """Arrays of a machine file; ``changes`` replace arrays, or remove them where they are None."""
+    named = zip(("weights", "biases", "offsets"), machine, strict=True)
+    arrays = {f"{name}_{layer}": array for name, of in named for layer, array in enumerate(of)}
+    arrays = {"kind": np.array(kind)} | arrays | changes
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def file_of(layers, kind, /, seed=1, **changes):
+    """Arrays of a machine file of any kind with random parameters, all with offsets; changes as above."""
+    rng = np.random.default_rng(seed + 100)
+    inner = [*enumerate(layers)][1:-1] if kind == "auto-encoder" else []
+    decoder = {f"decoder_biases_{layer}": rng.standard_normal(n) for layer, n in inner}
+    decoder |= {f"decoder_offsets_{layer}": rng.random(n) for layer, n in inner}
+    arrays = machine_file(layered(layers, seed), kind, **decoder) | changes
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+# Arrays of a machine of 4-1-1 units whose mean field does not settle: the mean m = 2 p - 1 of both hidden
+# units follows m <- tanh(m) and falls like sqrt(3 / 4n), so that p still moves by 2e-4 in round 100
+SLOW = {
+    "weights_0": np.zeros((4, 1)),
+    "weights_1": np.full((1, 1), 4.0),
+    "biases_1": np.array([2.0]),
+}
+
+SLOW |= {"biases_2": np.array([-2.0]), "offsets_1": np.zeros(1), "offsets_2": np.ones(1)}
+
+
+def visible_rows(layers):
+    """All states of the visible layer."""
+    return states(layers[0]).astype(np.uint8)
+
+
+def all_states(layers):
+    """All states of all layers, each a row for each unit."""
+    return np.split(states(sum(layers)).T, np.cumsum(layers)[:-1])
+
+
+def brute_log_likelihoods(machine, layers):
+    """log p of every visible state, by the energies of all states of all layers."""
+    weight = np.exp(-layered_energy(machine, all_states(layers)))
+    return np.log(weight.reshape(-1, 2 ** layers[0]).sum(axis=0) / weight.sum())
+
+
+def flipped(machine, choice):
+    """The machine in which the chosen units (booleans by layer) have the opposite meaning."""
+    weights, biases, offsets = machine
+    signs = [np.where(chosen, -1.0, 1.0) for chosen in choice]
+    return (
+        [W * np.outer(*pair) for W, pair in zip(weights, itertools.pairwise(signs), strict=True)],
+        [bias * sign for bias, sign in zip(biases, signs, strict=True)],
+        [np.where(chosen, 1 - o, o) for chosen, o in zip(choice, offsets, strict=True)],
+    )

@@ -1,0 +1,84 @@
+"""Short trainings: settings, ways to step, data, and trials that stop again and again."""
+
+import random
+
+import numpy as np
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load
+from cbm_cli.execution.plan import Job
+from cbm_cli.grid.settings import Settings
+from cbm_cli.results import Outcome, Progress, read_progress
+
+
+def coins(units, rows=13):
+    """Data of independent units."""
+    rng = np.random.default_rng(5)
+    train = (rng.random((rows, units)) < rng.random(units)).astype(np.uint8)
+    return Dataset("coins", train, train)
+
+
+def rbm_settings(**changes):
+    """Settings of a short training of an RBM on data that a test brings."""
+    base = {
+        "data": {"name": "mnist"},  # its name; the rows are others
+        "model": {"kind": "rbm", "hidden": 3},
+        "offsets": "dd^b",
+        "sampler": "PCD-1",
+        "learning_rate": 0.1,
+        "updates": 10,
+    }
+    return Settings(**base | changes)
+
+
+def finish_in_pieces(run, store, chance, seed):
+    """Run a trial that is stopped again and again and read back from its file; return it and its stops."""
+    dice, stops, result = random.Random(seed), [], None
+    while not isinstance(result, Outcome):
+        result = run(result, lambda: dice.random() < chance)
+        if isinstance(result, Progress):
+            stops.append((result.stage, result.update))
+            store.write_progress("run", 0, result, "course")
+            result = read_progress(store.state_path("course", "run", 0))
+    return result, stops
+
+
+FIXED = {"visible": 0, "hidden": 0.3}
+
+# Ways to step, in settings and in the plan of the reference; epochs have 3 batches
+STEPS = {
+    "momentum": ({"momentum": 0.8}, {"momentum": 0.8}),
+    "l1": ({"weight_decay": {"l1": 0.05}}, {"l1": 0.05}),
+    "l2": ({"weight_decay": {"l2": 0.2}}, {"l2": 0.2}),
+    "momentum and decay": (
+        {"momentum": 0.8, "weight_decay": {"l1": 0.03, "l2": 0.1}},
+        {"momentum": 0.8, "l1": 0.03, "l2": 0.1},
+    ),
+    "decaying rate": (
+        {"learning_rate": {"start": 0.2, "decay": 0.5, "every": "5 updates"}},
+        {"learning_rate": [(k, 0.2 * 0.5 ** (k // 5)) for k in (0, 5, 10)]},
+    ),
+    "rates in steps": (
+        {"learning_rate": {"start": 0.2, "steps": "0.02 from 1 epoch + 0.3 from 3 epochs"}},
+        {"learning_rate": [(0, 0.2), (3, 0.02), (9, 0.3)]},
+    ),
+    "momentum while rates change": (
+        {"momentum": 0.5, "learning_rate": {"start": 0.2, "steps": "0.05 from 4 updates"}},
+        {"momentum": 0.5, "learning_rate": [(0, 0.2), (4, 0.05)]},
+    ),
+    "order of the file": ({"shuffle": False}, {"shuffled": False}),
+}
+
+
+def toy_jobs(*kinds, **changes):
+    """Jobs of trials of these classes, numbered from 0, on bars and stripes."""
+    base = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "model": {"kind": "rbm", "hidden": 2},
+        "offsets": "dd^b",
+        "sampler": "CD-1",
+        "learning_rate": 0.1,
+        "updates": 20,
+        "batch": "full",
+    }
+    settings, data = Settings(**base | changes), load("bars-and-stripes", size=2)
+    return [Job(kind("test", settings, n, 1), "run", data, ()) for n, kind in enumerate(kinds)]
