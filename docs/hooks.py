@@ -1,14 +1,13 @@
-"""Build the reference pages of the site from the commands and the schema, so that they cannot be outdated.
+"""Make the reference pages of the site from commands, schema and docstrings, so that they are never outdated.
 
-A page holds a marker, and behind it its generated part. `python docs/hooks.py` writes the pages that are read
-in a clone, too (a test holds them); MkDocs calls `on_page_markdown` for the others.
+A page in `docs/reference` ends with a marker. When MkDocs builds the site, it calls `on_page_markdown`,
+which adds the text behind the marker. That text is not in git.
 """
 
 import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,12 +16,9 @@ from cbm_cli import api, machine, sklearn
 from cbm_cli.cli import main
 from cbm_cli.grid.schema import json_schema
 
-PAGES = ("commands", "grid", "python-functions")
-WRITTEN = [Path(__file__).parent / f"reference/{name}.md" for name in PAGES]
-
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return the page with what is made behind its marker."""
+    """Return the page with the text that belongs behind its marker."""
     for make in (commands, grid_fields, python_functions):
         marker = f"<!-- {make.__name__.replace('_', ' ')} -->"
         if marker in markdown:
@@ -31,7 +27,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def commands() -> Iterator[str]:
-    """Write each command: what its help says, and a table of its options."""
+    """Write each command: its help, and a table of its options."""
     for command, context in walk(click.Context(main, info_name="cbm", terminal_width=80)):
         yield f"\n## {context.command_path}\n"
         yield f"```text\n{command.get_usage(context)}\n```\n"
@@ -48,7 +44,7 @@ def commands() -> Iterator[str]:
 
 
 def walk(context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
-    """Yield the commands below a group that are no groups themselves."""
+    """Yield the commands below a group, but not groups themselves."""
     for name in context.command.list_commands(context):
         command = context.command.get_command(context, name)
         inside = click.Context(command, info_name=name, parent=context)
@@ -59,7 +55,7 @@ def walk(context: click.Context) -> Iterator[tuple[click.Command, click.Context]
 
 
 def grid_fields() -> Iterator[str]:
-    """Write a table of the fields of an experiment, and one for the parts of each field that has some."""
+    """Write a table of the fields of an experiment, and one for each field that has parts."""
     definitions = json_schema()["$defs"]
     properties = definitions["experiment"]["properties"]
     yield from field_table(properties, definitions, "")
@@ -71,7 +67,7 @@ def grid_fields() -> Iterator[str]:
 
 
 def field_table(fields: dict[str, Any], definitions: dict[str, Any], of: str) -> Iterator[str]:
-    """Write a row for each field: its name, what it means, the words it may be, and its default."""
+    """Write a row for each field: name, meaning, possible words, and default."""
     yield "| field | meaning | values | default |\n|---|---|---|---|"
     for name, field in fields.items():
         words = definitions.get(f"{of}{name}", {}).get("enum", [])
@@ -96,7 +92,7 @@ def python_functions() -> Iterator[str]:
 
 
 def described(name: str, function: Any, level: str) -> Iterator[str]:
-    """Write the head of a function and what it says of itself."""
+    """Write the head of a function and its docstring."""
     head = re.sub(r"(: |-> )'([^']*)'", r"\1\2", f"{name}{inspect.signature(function)}")
     yield f"\n{level} {name}\n\n```python\n{head}\n```\n"
     yield f"```text\n{inspect.getdoc(function)}\n```\n"
@@ -105,8 +101,3 @@ def described(name: str, function: Any, level: str) -> Iterator[str]:
 def cell(text: str) -> str:
     """Return text for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-if __name__ == "__main__":
-    for page in WRITTEN:
-        page.write_text(on_page_markdown(page.read_text(encoding="utf-8")), encoding="utf-8")
