@@ -33,7 +33,7 @@ def features(model: Path, source: str, layer: int | None, output: Path) -> None:
     """Write the hidden activities of a machine given data.
 
     MODEL is a machine of any kind: an NPZ file, or RUN:TRIAL, as `cbm best` prints it. The file holds the
-    activity of every unit of a hidden layer given every row, and is a data set itself (docs/features.md). The
+    activity of every unit of a hidden layer given every row, and is a data set itself (docs/machines.md). The
     list printed has the mean activity of each layer given the training part, and the share of its units that
     are nearly always off or on. `cbm plot filters MODEL` draws filters, `cbm plot activity MODEL` activities.
     """

@@ -412,7 +412,8 @@ def test_records_end_where_training_diverges():
 @pytest.fixture
 def grid(here):
     """Return a function that runs a grid with recorders; mine.py is the example of the docs."""
-    (source,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    page = DOCS.parent / "how-to" / "recorder.md"
+    (source,) = re.findall(r"```python .*?\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert sum(bool(line.strip()) for line in source.splitlines()) <= 10
     Path("mine.py").write_text(source)
 

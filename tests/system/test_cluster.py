@@ -206,7 +206,12 @@ def test_a_run_waits_for_workers_and_ends_when_its_scheduler_is_lost(dask, hasty
 
 @pytest.mark.nightly
 def test_the_documented_batch_script_gives_the_same_bytes(finished, monkeypatch):
-    script = (ROOT / "docs" / "clusters.md").read_text().partition("```sh\n")[2].partition("```")[0]
+    script = (
+        (ROOT / "docs" / "how-to" / "cluster.md")
+        .read_text()
+        .partition("```sh\n")[2]
+        .partition("```")[0]
+    )
     assert "HOST=$(hostname)" in script
     Path("bin").mkdir()
     Path("bin/srun").write_text(
