@@ -46,10 +46,7 @@ SMALLER = {  # the same, in less time
     "trials: 8": "trials: 2",
     "updates=2000": "updates=200",
     "temperatures 2000": "temperatures 100",
-    " --xlim 40000:40500": "",
     "--trials 5": "",
-    "6beba723f4": "123c517b46",  # runs of 200 updates
-    "7f796f16b9": "96dffe2b60",
 }
 
 
