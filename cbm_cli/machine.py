@@ -18,7 +18,6 @@ from cbm_cli.datasets.files import in_order, rows_of
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
-from cbm_cli.machines.given import draw_given
 from cbm_cli.machines.likelihood import (
     Answer,
     Method,
@@ -26,11 +25,12 @@ from cbm_cli.machines.likelihood import (
     doubt_of,
     evaluate,
     exact_scores,
+    no_parts,
     parts_of,
 )
 from cbm_cli.machines.limits import check_likelihood, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
-from cbm_cli.machines.samples import CHAINS, draw, parse_sampler
+from cbm_cli.machines.samples import CHAINS, draw, draw_given, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import free_energy, sigmoid, visible_mean
 
@@ -119,11 +119,9 @@ class TrainedMachine:
         """
         self._needs_likelihood()
         _check_gives_log_z(method)
-        how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
-        rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
-        parts = parts_of(as_bytes(rows), how)
-        if method == "exact" or data is None:
-            parts = parts._replace(rows={})
+        how, parts = Method(method, temperatures, runs, seed=seed), no_parts(self.sizes[0])
+        if method == "ais" and data is not None:
+            parts = parts_of(as_bytes(self._rows(data)), how)
         machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
         with one_thread():
             found, _ = evaluate(machine, parts, how, repr(self))
@@ -134,8 +132,7 @@ class TrainedMachine:
         """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
 
         ``method`` is ``exact`` (default), ``ais`` or ``pseudo``; ``how`` may have ``temperatures``,
-        ``runs``, ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of
-        1/255, as in training.
+        ``runs``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
         """
         chosen, data = Method(method, **how), as_bytes(self._rows(X))
         with one_thread():

@@ -58,8 +58,7 @@ def sample(
 
     from cbm_cli.datasets.files import read_given
     from cbm_cli.machines.files import flatten, read_machine
-    from cbm_cli.machines.given import draw_given
-    from cbm_cli.machines.samples import CHAINS, draw, parse_sampler, write_samples
+    from cbm_cli.machines.samples import CHAINS, draw, draw_given, parse_sampler, write_samples
     from cbm_cli.machines.threads import using_cores
 
     machine, parsed = read_machine(model), parse_sampler(sampler)

@@ -26,7 +26,11 @@ class Posterior(NamedTuple):
 
 
 def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> Posterior:
-    """The mean-field posterior of the rows x (n, n_0) float32; it is exact for an RBM."""
+    """The means of q(deep, odd | v) of rows v (n, n_0) float32 by mean field (section 3.2), from ``start``.
+
+    In turn deep = sigmoid(W_deep odd + b), Eq. (5), and odd = sigmoid(v W_visible + deep W_deep + c), Eq. (6).
+    Of an RBM they are exact.
+    """
     n_visible, c = machine.sizes[0], machine.c
     work = make_deep(len(x), n_visible, len(machine.start), len(c))
     work.visible[:], work.even[:] = x, machine.start
@@ -45,7 +49,10 @@ def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: 
 
 
 def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
-    """Variational bounds (n,) of log p(v) + log Z (Salakhutdinov & Hinton 2009); `reference.lower_bound`."""
+    """Entropy of q less the mean energy (4) of rows x (n, n_0), (n,) in nats: at most log p(v) + log Z.
+
+    The variational bound of Salakhutdinov & Hinton 2009, in float64; `reference.lower_bound`.
+    """
     deep, odd = (means.astype(np.float64) for means in posterior[:2])
     W, b, c = (array.astype(np.float64) for array in machine.plain)
     return entropy(deep) + entropy(odd) - energy(np.hstack([x, deep]), odd, W, b, c)

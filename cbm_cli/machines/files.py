@@ -1,7 +1,6 @@
 """Machines of every kind, and their files in the documented form (docs/machines.md)."""
 
 import io
-import itertools
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -21,7 +20,6 @@ KINDS = ("rbm", "dbm", "auto-encoder")
 _BY_LAYER = ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets")
 _DEEPEST = 100  # arrays of each name that a file may have
 
-Arrays = Mapping[str, NDArray]
 Vectors = tuple[NDArray, ...]
 
 
@@ -180,102 +178,55 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
         The file is missing, not an NPZ, of an unknown kind, or holds unknown, pickled, missing, non-numeric
         or non-finite arrays, or arrays of shapes that do not fit together.
     """
-    path, arrays, names = _arrays(path, content)
-    array = arrays.get("kind", np.array(KINDS[0]))
-    kind = str(array.item()) if array.size == 1 else f"of shape {array.shape}"
-    if kind not in KINDS:
-        raise CbmError(f"{path}: kind {kind[:40]} is unknown; cbm knows {', '.join(KINDS)}")
-    depth, encoder = _depth(path, kind, arrays), kind == "auto-encoder"
-    inner = range(1, depth) if encoder else range(0)
-    layers = (*[range(depth + 1)] * 2, inner, inner)
-    known = [*_names("weights", range(depth)), *itertools.chain(*map(_names, _BY_LAYER[1:], layers))]
-    if unknown := [name for name in names if name not in ("kind", "names", *known)]:
-        whole = f"a machine of kind {kind} with {count(depth, 'hidden layer')}"
-        told = f"{path}: {unknown[0]} is not an array of {whole}{did_you_mean(unknown[0], known)}"
-        raise CbmError(told)
-    weights, biases = (
-        tuple(_numbers(path, key, arrays[key]) for key in _names(name, range(count)))
-        for name, count in (("weights", depth), ("biases", depth + 1))
-    )
-    _check_shapes(path, weights, biases)
-
-    def vectors(name: str, layers: range) -> Vectors:
-        """One array for each layer, zeros if the file has none."""
-        found = []
-        for bias, key in zip(biases[layers.start : layers.stop], _names(name, layers), strict=True):
-            found.append(_numbers(path, key, arrays.get(key, np.zeros_like(bias))))
-            if found[-1].shape != bias.shape:
-                message = f"{path}: {key} has shape {found[-1].shape}; expected {bias.shape}"
-                raise CbmError(message)
-        return tuple(found)
-
-    offsets = vectors("offsets", range(depth + 1))
-    decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
-    titles = arrays.get("names", np.array([], "U1"))
-    if titles.size and (titles.dtype.kind != "U" or titles.shape != biases[0].shape):
-        raise CbmError(f"{path}: names holds {titles.dtype} of shape {titles.shape}; expected a name a unit")
-    with np.errstate(over="ignore", invalid="ignore"):  # `check_size` refuses what is too large
-        machine = Layered(kind, weights, biases, offsets, *decoders, names=tuple(titles.tolist()))
-        return machine.recentered(-1)
-
-
-def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays, list[str]]:
-    """The name of a machine in full, its arrays, and the names of all arrays in its file."""
     if content is None and not path.exists() and is_machine(str(path)):
         path, content = find_machine(path)
     source = path if content is None else io.BytesIO(content)
     if (content is not None or path.is_file()) and not zipfile.is_zipfile(source):
         message = f"{path}: is not a machine file, which is an NPZ file of weights_0, biases_0 and biases_1"
         raise CbmError(f"{message} (docs/machines.md), or it is damaged")
-    arrays = read_npz(source, _known_names(), str(path))
+    names = {f"{name}_{layer}" for name in _BY_LAYER for layer in range(_DEEPEST)}
+    arrays = read_npz(source, names | {"kind", "names"}, str(path))
+    if (kind := str(arrays.get("kind", KINDS[0]))) not in KINDS:
+        raise CbmError(f"{path}: kind {kind[:40]} is unknown; cbm knows {', '.join(KINDS)}")
     with zipfile.ZipFile(source) as archive:
-        return path, arrays, [name.removesuffix(".npy") for name in archive.namelist()]
+        members = [name.removesuffix(".npy") for name in archive.namelist()]
+    found = _layers(kind, arrays, members, path)
+    titles = arrays.get("names", np.array([], "U1"))
+    if titles.size and (titles.dtype.kind != "U" or titles.shape != found["biases"][0].shape):
+        raise CbmError(f"{path}: names holds {titles.dtype} of shape {titles.shape}; expected a name a unit")
+    with np.errstate(over="ignore", invalid="ignore"):  # `check_size` refuses what is too large
+        return Layered(kind, names=tuple(titles.tolist()), **found).recentered(-1)
 
 
-def _known_names() -> set[str]:
-    layers = {key for name in _BY_LAYER for key in _names(name, range(_DEEPEST))}
-    return {"kind", "names", *layers}
-
-
-def _depth(path: Path, kind: str, arrays: Arrays) -> int:
-    """Number of hidden layers; CbmError if some of their weights or biases are missing."""
-    found = [int(name.removeprefix("weights_")) for name in arrays if name.startswith("weights_")]
-    depth = max(found, default=0) + 1
-    needed = [*_names("weights", range(depth)), *_names("biases", range(depth + 1))]
-    needed += _names("decoder_biases", range(1, depth)) if kind == "auto-encoder" else []
-    missing = [name for name in needed if name not in arrays]
-    if missing:
-        names = ", ".join([*needed, *_names("offsets", range(depth + 1))][:12])
-        message = f"{path}: lacks {', '.join(missing[:12])}; a machine file holds {names} and kind"
-        raise CbmError(message)
+def _layers(
+    kind: str, arrays: Mapping[str, NDArray], members: Sequence[str], path: Path
+) -> dict[str, Vectors]:
+    """The layers of a machine by the names of a file, from its arrays; CbmError for others of its members."""
+    numbers = [int(name.removeprefix("weights_")) for name in arrays if name.startswith("weights_")]
+    depth = max(numbers, default=0) + 1
     if kind == "rbm" and depth > 1:
-        message = f"{path}: is of kind rbm, but holds {depth} arrays of weights; is its kind dbm?"
-        raise CbmError(message)
-    return depth
-
-
-def _names(name: str, layers: Iterable[int]) -> list[str]:
-    return [f"{name}_{layer}" for layer in layers]
-
-
-def _numbers(path: Path, name: str, array: NDArray) -> NDArray[np.float64]:
-    if array.dtype.kind not in "fiu":
-        raise CbmError(f"{path}: {name} holds {array.dtype}, not numbers")
-    if not np.isfinite(array).all():
-        raise CbmError(f"{path}: {name} holds NaN or infinite values; the machine has diverged")
-    return array.astype(np.float64)
-
-
-def _check_shapes(path: Path, weights: Vectors, biases: Vectors) -> None:
-    sizes = [bias.shape for bias in biases]
-    if all(len(size) == 1 and size > (0,) for size in sizes) and all(
-        W.shape == low + high for W, (low, high) in zip(weights, pairwise(sizes), strict=True)
-    ):
-        return
-    named = {"weights": weights, "biases": biases}
-    shapes = ", ".join(
-        f"{name}_{i} {a.shape}" for name, arrays in named.items() for i, a in enumerate(arrays)
-    )
-    units = ["N", "M"] if len(weights) == 1 else _names("n", range(len(biases)))
-    expected = [f"({n}, {m})" for n, m in pairwise(units)] + [f"({n},)" for n in units]
-    raise CbmError(f"{path}: shapes do not fit: {shapes}; expected {', '.join(expected)}")
+        raise CbmError(f"{path}: is of kind rbm, but holds {depth} arrays of weights; is its kind dbm?")
+    inner = range(1, depth if kind == "auto-encoder" else 1)
+    layers = dict(zip(_BY_LAYER, (range(depth), *[range(depth + 1)] * 2, inner, inner), strict=True))
+    known = [f"{name}_{layer}" for name, those in layers.items() for layer in those]
+    if missing := [name for name in known if "offsets" not in name and name not in arrays]:
+        told = f"{path}: lacks {', '.join(missing[:12])}"
+        raise CbmError(f"{told}; a machine file holds {', '.join(known[:12])} and kind")
+    if unknown := [name for name in members if name not in ("kind", "names", *known)]:
+        whole = f"a machine of kind {kind} with {count(depth, 'hidden layer')}"
+        raise CbmError(f"{path}: {unknown[0]} is not an array of {whole}{did_you_mean(unknown[0], known)}")
+    found: dict[str, Vectors] = {}
+    for name in sorted(layers):  # biases first: the others have to fit them
+        for layer in layers[name]:
+            key, units = f"{name}_{layer}", arrays[f"biases_{layer}"].shape
+            shape = units + arrays[f"biases_{layer + 1}"].shape if name == "weights" else units
+            array = arrays.get(key, np.zeros(shape))
+            if array.dtype.kind not in "fiu":
+                raise CbmError(f"{path}: {key} holds {array.dtype}, not numbers")
+            if array.shape != shape or len(units) != 1 or not array.size:
+                expected = shape if array.shape != shape else "one number for each unit"
+                raise CbmError(f"{path}: {key} has shape {array.shape}; expected {expected}")
+            if not np.isfinite(array).all():
+                raise CbmError(f"{path}: {key} holds NaN or infinite values; the machine has diverged")
+            found[name] = (*found.get(name, ()), array.astype(np.float64))
+    return found

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import softmax
 
 from cbm_cli import reference as ref
 from cbm_cli.kernels.machine import Machine
@@ -48,23 +48,11 @@ class ByParameter(NamedTuple):
         return ByParameter(W.reshape(self.W.shape), b, c)
 
 
-def states(width: int, first: int = 0, last: int | None = None) -> Wide:
-    """States number first, ..., last - 1 of ``width`` binary units, by default all; unit 0 is the lowest."""
-    numbers = np.arange(first, 2**width if last is None else last)
-    return ((numbers[:, None] >> np.arange(width)) & 1).astype(np.float64)
-
-
 def _state_blocks(width: int) -> Iterator[Wide]:
+    """All states of ``width`` binary units, (S, width) of them at a time; unit 0 is the lowest bit."""
     for first in range(0, 2**width, BLOCK):
-        yield states(width, first, min(first + BLOCK, 2**width))
-
-
-def log_partition(W: Wide, b: Wide, c: Wide) -> Wide:
-    """log Z (...), by the sum over all states of the smaller side."""
-    if W.shape[-1] > W.shape[-2]:
-        W, b, c = W.mT, c, b
-    scores = [-ref.free_energy(h, W.mT, c, b) for h in _state_blocks(W.shape[-1])]
-    return logsumexp(np.concatenate(scores, axis=-1), axis=-1)
+        numbers = np.arange(first, min(first + BLOCK, 2**width))
+        yield ((numbers[:, None] >> np.arange(width)) & 1).astype(np.float64)
 
 
 def exact_moments(W: Wide, b: Wide, c: Wide) -> ByParameter:
@@ -72,25 +60,13 @@ def exact_moments(W: Wide, b: Wide, c: Wide) -> ByParameter:
     if W.shape[-1] > W.shape[-2]:
         moments = exact_moments(W.mT, c, b)
         return ByParameter(moments.W.mT, moments.c, moments.b)
-    log_z, total = log_partition(W, b, c)[..., None], ByParameter(*map(np.zeros_like, (W, b, c)))
-    for h in _state_blocks(W.shape[-1]):
-        p = np.exp(-ref.free_energy(h, W.mT, c, b) - log_z)  # (..., S)
-        phase = ref.Ensemble(ref.visible_mean(h, W, b), h, p)
+    scores = [-ref.free_energy(h, W.mT, c, b) for h in _state_blocks(W.shape[-1])]
+    p, total = softmax(np.concatenate(scores, axis=-1), axis=-1), ByParameter(*map(np.zeros_like, (W, b, c)))
+    for k, h in enumerate(_state_blocks(W.shape[-1])):
+        phase = ref.Ensemble(ref.visible_mean(h, W, b), h, p[..., k * BLOCK : (k + 1) * BLOCK])
         more = ref.correlation(phase), *ref.means(phase)
         total = ByParameter(*(old + new for old, new in zip(total, more, strict=True)))
     return total
-
-
-def data_moments(W: Wide, c: Wide, rows: NDArray, unit: float = 1.0) -> ByParameter:
-    """<x h'>, <x>, <h> under the data: rows (n, N) times ``unit``, with h by its mean given x."""
-
-    def sums(x: Wide) -> Wide:
-        h = ref.hidden_mean(x, W, c)
-        return np.concatenate([x.T @ h, h.sum(axis=-2)[..., None, :]], axis=-2)  # (..., N + 1, M)
-
-    moments = mean_over_rows(sums, rows, unit)
-    x_mean = unit * rows.mean(axis=0, dtype=np.float64)
-    return ByParameter(moments[..., :-1, :], np.broadcast_to(x_mean, W.shape[:-1]), moments[..., -1, :])
 
 
 def mean_over_rows(sums: Callable[[Wide], Wide], rows: NDArray, unit: float = 1.0) -> Wide:
@@ -101,9 +77,18 @@ def mean_over_rows(sums: Callable[[Wide], Wide], rows: NDArray, unit: float = 1.
 
 
 def standard_gradient(W: Wide, b: Wide, c: Wide, rows: NDArray, unit: float = 1.0) -> ByParameter:
-    """<.>_d - <.>_m of x h', x and h: the gradient of the mean log-likelihood."""
-    data, model = data_moments(W, c, rows, unit), exact_moments(W, b, c)
-    return ByParameter(*(of_data - of_model for of_data, of_model in zip(data, model, strict=True)))
+    """<.>_d - <.>_m of x h', x and h: the gradient of the mean log-likelihood, Eqs. (7)-(9) without offsets.
+
+    Data are rows (n, N) times ``unit``, with h by its mean given x.
+    """
+
+    def sums(x: Wide) -> Wide:
+        h = ref.hidden_mean(x, W, c)
+        return np.concatenate([x.T @ h, h.sum(axis=-2)[..., None, :]], axis=-2)  # (..., N + 1, M)
+
+    moments, model = mean_over_rows(sums, rows, unit), exact_moments(W, b, c)
+    x_mean = unit * rows.mean(axis=0, dtype=np.float64)
+    return ByParameter(moments[..., :-1, :] - model.W, x_mean - model.b, moments[..., -1, :] - model.c)
 
 
 def centered(gradient: ref.Theta, mu: Wide, lam: Wide) -> ByParameter:

@@ -44,7 +44,6 @@ from cbm_cli.version import __version__
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates
 METHODS = ("exact", "ais", "pseudo", "cost", "none")
-BASES = ("base-rate", "uniform")
 _DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it
@@ -57,7 +56,6 @@ class Method:
     name: str | None = None  # exact, ais, pseudo or none; default: exact, or the cost
     temperatures: int | None = None  # of annealing; default: 14,500, twice as many for deep machines
     runs: int = RUNS  # of annealing
-    base: str = "base-rate"  # annealing starts at the base rates of the training part, or is uniform
     rows: int | None = None  # size of a fixed subsample of each part; default: all rows
     seed: int = 1  # 64 bits; same seed, same values
     tolerance: float = TOLERANCE  # of mean field
@@ -65,26 +63,24 @@ class Method:
     checked: bool = True  # exact likelihoods come with their bounds, AIS with reverse AIS
 
     def __post_init__(self) -> None:
-        """Raise CbmError for names that do not exist, and for numbers that are no whole ones or too small."""
-        for what, given, known in (("method", self.name or "exact", METHODS), ("base", self.base, BASES)):
-            if given not in known:
-                raise CbmError(f"{what} {given!r} is unknown{did_you_mean(str(given), known)}")
+        """Raise CbmError for a name that does not exist, and for numbers that are not whole or too small."""
+        if (name := self.name or "exact") not in METHODS:
+            raise CbmError(f"method {name!r} is unknown{did_you_mean(str(name), METHODS)}")
         check_whole("evaluate", 3, temperatures=self.temperatures)
         check_whole("evaluate", 2, runs=self.runs)
         check_whole("evaluate", 1, rows=self.rows)
         check_whole("evaluate", 0, seed=self.seed)
 
-    def steps(self, sizes: Sequence[int]) -> int:
-        """Temperatures of the annealing of a machine with these layers."""
-        return self.temperatures or TEMPERATURES * (2 if len(sizes) > 2 else 1)
+    def steps(self, is_deep: bool) -> int:
+        """Temperatures of the annealing."""
+        return self.temperatures or TEMPERATURES * (2 if is_deep else 1)
 
     def facts(self, is_deep: bool) -> dict[str, Any]:
         """How values are made, by the names of the columns that `cbm evaluate` adds beside them."""
         name = self.name or "exact"
         found: dict[str, Any] = {"rows": self.rows or "all"}
         if name == "ais":
-            found |= {"temperatures": self.steps((0,) * (3 if is_deep else 2)), "base": self.base}
-            found |= {"runs": self.runs, "seed": self.seed}
+            found |= {"temperatures": self.steps(is_deep), "runs": self.runs, "seed": self.seed}
         found["version"] = f"cbm {__version__} kernel {KERNEL_VERSION}"
         return {f"{name}_{fact}": value for fact, value in found.items()}
 
@@ -98,27 +94,21 @@ class Parts(NamedTuple):
 
 
 def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) -> Parts:
-    """The parts of a data set, by default all, as a method evaluates them."""
-    chosen = data.parts if names is None else {name: data.parts[name] for name in data.parts if name in names}
-    rows = {name: fixed_rows(part, method.rows) for name, part in chosen.items()}
-    mean = data.train.mean(axis=0) / data.levels
-    base = np.zeros(data.width, np.float32) if method.base == "uniform" else base_rate(mean, len(data.train))
-    return Parts(rows, 1 / data.levels, base)
+    """The parts of a data set, by default all: of each all rows, or a subsample that all trials share."""
+    rows = {}
+    for name, part in data.parts.items():
+        if names is None or name in names:
+            rows[name] = part
+            if method.rows is not None and method.rows < len(part):
+                order = streams.generator(0, streams.SUBSAMPLE).permutation(len(part))
+                rows[name] = part[np.sort(order[: method.rows])]
+                rows[name].setflags(write=False)
+    return Parts(rows, 1 / data.levels, base_rate(data.train.mean(axis=0) / data.levels, len(data.train)))
 
 
 def no_parts(width: int) -> Parts:
     """What log Z of a machine of so many visible units is estimated with where there are no rows."""
     return Parts({}, 1.0, np.zeros(width, np.float32))
-
-
-def fixed_rows(rows: Rows, count: int | None) -> Rows:
-    """A subsample of ``count`` rows, the same in every trial; all rows if there are no more."""
-    if count is None or count >= len(rows):
-        return rows
-    order = streams.generator(0, streams.SUBSAMPLE).permutation(len(rows))
-    subsample = rows[np.sort(order[:count])]
-    subsample.setflags(write=False)
-    return subsample
 
 
 def evaluate(
@@ -200,7 +190,7 @@ def _estimated(
     machine: Flat, parts: Parts, method: Method, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
     """Log-likelihoods or their bounds, with log Z by annealing, and what is proved of both."""
-    base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.sizes)
+    base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.is_deep)
     check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
     found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
     known, unsettled, by_part = {}, dict[str, int](), dict[str, Answer]()
@@ -278,30 +268,25 @@ def _pseudo(
 def _given_log_z(
     machine: Flat, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
 ) -> Answer:
-    """The log-likelihood of the rows, and its bounds."""
-    if not machine.is_deep:
-        narrow = machine.W.dtype == np.float32
-        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z) if narrow else 0.0
-        if not narrow or 0 < mean < np.inf:  # that float32 takes above 0 is rounding
-            mean = _exact_mean(machine, rows, unit, log_z, should_stop)
-        return {"log_likelihood": _over(mean, len(rows))}
-    answer = {"log_likelihood": _over(_exact_mean(machine, rows, unit, log_z, should_stop), len(rows))}
-    if not method.checked or not fits(machine.plain, np.float32):
-        return answer
-    W, b, c, start = (array.astype(np.float32) for array in machine[:4])
-    machine = Flat(W, b, c, start, machine.sizes)
-    lower, unsettled = bounds_of(machine, rows, unit, method, should_stop)
-    return answer | {
-        "lower_bound": _over(float(lower.mean()) - log_z, len(rows)),
-        "mean_field_unsettled": unsettled,
-    }
+    """The log-likelihood of the rows, by the kernels in float32, and for a deep machine its lower bound."""
+    mean, deep = 1.0, machine.is_deep
+    if machine.W.dtype == np.float32 and not deep:
+        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z)
+    if 0 < mean < np.inf:  # not known yet, or above 0 by rounding
+        mean = float(np.minimum(exact_scores(machine, rows, unit, should_stop) - log_z, 0).mean())
+    answer: Answer = {"log_likelihood": _over(mean, len(rows))}
+    if deep and method.checked and fits(machine.plain, np.float32):
+        narrow = Flat._make([*(array.astype(np.float32) for array in machine[:4]), machine.sizes])
+        lower, answer["mean_field_unsettled"] = bounds_of(narrow, rows, unit, method, should_stop)
+        answer["lower_bound"] = _over(float(lower.mean()) - log_z, len(rows))
+    return answer
 
 
 def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
-    """log p(v) + log Z of each row (n, n_0) in nats: log of the sum over all hidden states.
+    """log p(v) + log Z = log sum_h exp(-E(v, h)), Eq. (4), of each row (n, n_0): (n,) in nats, float64.
 
-    Everything is summed in float64. Given its visible units, a deep machine is an RBM of its deep and odd
-    units: the sum over hidden states is a partition function too.
+    Given its visible units, a deep machine is an RBM of its deep and odd units: the sum over hidden states is
+    a partition function too.
     """
     n_visible = machine.sizes[0]
     W, b, c = (array.astype(np.float64) for array in machine.plain)
@@ -315,16 +300,10 @@ def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: Shou
     return np.array(found)
 
 
-def _exact_mean(machine: Flat, rows: Rows, unit: float, log_z: float, should_stop: ShouldStop) -> float:
-    """Mean log-likelihood of the rows in float64; rounding of huge numbers never makes p(v) exceed 1."""
-    scores = exact_scores(machine, rows, unit, should_stop)
-    return float(np.minimum(scores - log_z, 0).mean())
-
-
 def bounds_of(
     machine: Flat, rows: Rows, unit: float, method: Method, should_stop: ShouldStop = never
 ) -> tuple[Values, int]:
-    """Mean-field bounds (n,) of log p(v) + log Z of the rows (n, n_0), and how many rows did not settle.
+    """Mean-field bounds (n,) of log p(v) + log Z in nats of rows (n, n_0), and how many rows did not settle.
 
     May raise Stopped.
     """

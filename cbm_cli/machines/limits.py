@@ -11,7 +11,6 @@ LIKELIHOOD_BITS = 30  # an exact likelihood sums at most 2^30 states
 PHASE_BITS = 16  # an exact model phase keeps all states of the smaller side in memory
 FISHER_BITS = 16  # an exact Fisher matrix sums all joint states
 RECORDER_BITS = 20  # a recorder sums the states of the smaller side at every record
-_SECONDS = 0.8e-9  # one factor of the exact partition function, measured (docs/benchmarks.md)
 
 
 def check_whole(place: str, least: int, **numbers: Any) -> None:
@@ -36,24 +35,13 @@ def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str)
 
     With two hidden layers or more (``sizes`` are n_0, ..., n_L), each row needs a sum over the hidden states.
     """
-    for n, m, count in _sums(sizes, rows):
-        bits = min(n, m)
-        if count << bits > 1 << LIKELIHOOD_BITS:
-            each = f" for each of {count:,} rows" if count > 1 else ""
-            took = _rough_duration(_seconds(n, m, count))
-            remedy += ", or evaluate fewer rows" if count > 1 else ""
-            told = f"an exact likelihood sums {_states(bits, n, m)}{each}, about {took} each time"
-            raise _too_many(place, told, LIKELIHOOD_BITS, remedy)
-
-
-def _sums(sizes: tuple[int, ...], rows: int) -> tuple[tuple[int, int, int], ...]:
-    """Units on both sides of log Z and of the sum for each row, and how many of these sums there are."""
     even, odd = sum(sizes[::2]), sum(sizes[1::2])
-    return (even, odd, 1), (even - sizes[0], odd, rows)
-
-
-def _seconds(n: int, m: int, count: int) -> float:
-    return count * 2.0 ** min(n, m, 900) * max(n, m) * _SECONDS
+    for n, m, count in (even, odd, 1), (even - sizes[0], odd, rows):  # log Z; the sum for each row
+        if count << min(n, m) > 1 << LIKELIHOOD_BITS:
+            each = f" for each of {count:,} rows" if count > 1 else ""
+            remedy += ", or evaluate fewer rows" if count > 1 else ""
+            told = f"an exact likelihood sums {_states(min(n, m), n, m)}{each}"
+            raise _too_many(place, told, LIKELIHOOD_BITS, remedy)
 
 
 def check_smaller_side(field: str, what: str, n: int, m: int, limit: int, remedy: str) -> None:
@@ -85,11 +73,3 @@ def _states(bits: int, n: int, m: int) -> str:
 
 def _too_many(field: str, told: str, limit: int, remedy: str) -> CbmError:
     return CbmError(f"{told}; the limit is 2^{limit}: {remedy}", field=field)
-
-
-def _rough_duration(seconds: float) -> str:
-    """Seconds in their largest unit; sums over all states can take more years than `text.duration` shows."""
-    for unit, size in (("years", 3.156e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:,.0f} {unit}" if seconds < 1e6 * size else f"{seconds / size:.0e} {unit}"
-    return f"{seconds:.0f} seconds"

@@ -29,24 +29,14 @@ def pseudo_log_likelihoods(
     if seed is not None:
         random = seed if isinstance(seed, np.random.RandomState) else np.random.RandomState(seed)
         drawn = np.asarray(random.randint(units, size=n))
-    found = np.empty(n)
+    found = np.zeros(n)
     for start in range(0, n, _BLOCK):
         block = slice(start, start + _BLOCK)
         x = rows[block] * np.float64(unit)
         to_h = x @ W + c
-        given = x, to_h, np.logaddexp(0, to_h).sum(axis=1)
-        if drawn is None:
-            every = (_log_conditional(*given, W, b, np.full(len(x), i)) for i in range(units))
-            found[block] = np.add.reduce([*every])
-        else:
-            found[block] = units * _log_conditional(*given, W, b, drawn[block])
-    return found
-
-
-def _log_conditional(
-    x: Values, to_h: Values, softplus: Values, W: NDArray, b: NDArray, units: NDArray
-) -> Values:
-    """log p(x_i | others) of one unit i of each row, from the free energy of the row with it flipped."""
-    step = 1 - 2 * x[np.arange(len(x)), units]
-    flipped = np.logaddexp(0, to_h + step[:, None] * W[units]).sum(axis=1)
-    return log_expit(softplus - flipped - step * b[units])
+        softplus = np.logaddexp(0, to_h).sum(axis=1)
+        for i in range(units) if drawn is None else (drawn[block],):
+            step = 1 - 2 * x[np.arange(len(x)), i]  # flips unit i
+            flipped = np.logaddexp(0, to_h + step[:, None] * W[i]).sum(axis=1)
+            found[block] += log_expit(softplus - flipped - step * b[i])
+    return found if drawn is None else units * found

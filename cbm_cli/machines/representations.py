@@ -87,21 +87,17 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
     found, unsettled = [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]], 0
     for start in range(0, len(rows), _BLOCK):
         x = rows[start : start + _BLOCK] * np.float32(unit)
-        layers, more = (
-            (encoded(machine, x), 0) if machine.kind == "auto-encoder" else hidden_means(machine, x)
-        )
+        if machine.kind == "auto-encoder":
+            layers, more = [x], 0
+            for W, b in zip(machine.weights, machine.biases[1:], strict=True):
+                layers.append(sigmoid(layers[-1] @ W + b))  # Eq. (16)
+            layers = layers[1:]
+        else:
+            layers, more = hidden_means(machine, x)
         unsettled += more
         for whole, layer in zip(found, layers, strict=True):
             whole[start : start + len(x)] = layer
     return found, unsettled
-
-
-def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
-    """Outputs (n, n_{l+1}) of each layer of an encoder given x (n, n_0): sigmoid(y_l W_l + b_{l+1})."""
-    layers = [x]
-    for W, b in zip(machine.weights, machine.biases[1:], strict=True):
-        layers.append(sigmoid(layers[-1] @ W + b))
-    return layers[1:]
 
 
 def hidden_means(
@@ -109,7 +105,7 @@ def hidden_means(
 ) -> tuple[list[Array], int]:
     """Return the means of each hidden layer given x (n, n_0), (n, n_l), and how many rows did not settle.
 
-    By mean field from the machine's offsets; exact with one hidden layer.
+    By mean field from the machine's offsets; with one hidden layer exactly, Eq. (6).
     """
     found = posterior_of(flatten(machine), x, tolerance, rounds)
     layers = Layout(machine.sizes).layers(np.hstack([x, found.deep]), found.odd)

@@ -1,11 +1,15 @@
-"""Samples of a Boltzmann machine: exact, or from chains by Gibbs sampling or parallel tempering."""
+"""Samples of a Boltzmann machine: exact, or from chains by Gibbs sampling or parallel tempering.
+
+Given some units of x, a Boltzmann machine is a smaller one: what they add to the activations of h becomes a
+part of its biases. Rows are therefore completed by samples of such a machine, drawn as those of any.
+"""
 
 import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +22,10 @@ from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.sampling import advance_chains, make_chains
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Flat
-from cbm_cli.machines.gradients import states
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.reference import free_energy, visible_mean
+from cbm_cli.reference import free_energy, states, visible_mean
 from cbm_cli.results.writing import write_atomically
+from cbm_cli.text import count as counted
 
 CHAINS = 100  # side by side, unless fewer samples are asked for
 
@@ -35,7 +39,10 @@ class Samples(NamedTuple):
 
 
 def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) -> Array:
-    """Draw independent samples (count, N) by listing the states of the smaller side (up to 2^20)."""
+    """Draw independent samples (count, N) of p(x): states of the smaller side by their weights, then Eq. (5).
+
+    All 2^min(N, M) states are listed.
+    """
     W, b, c = (array.astype(np.float64) for array in machine)
     random = streams.generator(seed, streams.EXACT_SAMPLES)
     few, many, across = (c, b, W.T) if len(c) <= len(b) else (b, c, W)
@@ -81,26 +88,19 @@ def draw(
     chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
     changes = {"temperatures": sampler.temperatures, "steps": sampler.steps}
     plan = plain_plan(len(b), len(c), seed, chains, **changes)
-    with enough_memory(count, chains):
+    with _memory_for(count, machine, chains) as found, one_thread():
         h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
         h[:] = _first_states(machine, start, chains, random)[:, None]
         plain = Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
-        with one_thread():
-            found = room_for(count, machine)
-            return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
-
-
-def room_for(count: int, machine: Flat) -> Samples:
-    """Samples that are to be filled."""
-    n, m = machine.sizes[0], len(machine.c)
-    return Samples(np.empty((count, n), "u1"), np.empty((count, n), "f4"), np.empty((count, m), "u1"))
+        return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
 
 
 @contextmanager
-def enough_memory(count: int, chains: int) -> Iterator[None]:
-    """Raise CbmError where so many samples do not fit into memory."""
+def _memory_for(count: int, machine: Flat, chains: int) -> Iterator[Samples]:
+    """Samples to be filled; CbmError if they and their chains do not fit into memory."""
+    n, m = machine.sizes[0], len(machine.c)
     try:
-        yield
+        yield Samples(np.empty((count, n), "u1"), np.empty((count, n), "f4"), np.empty((count, m), "u1"))
     except MemoryError:
         remedy = "ask for fewer samples, or fewer temperatures"
         message = f"{count} samples of {chains} chains do not fit into memory; {remedy}"
@@ -146,3 +146,61 @@ def _collect(
         means[:] = expit(hidden @ machine.W[:known].T + machine.b[:known])
         samples[:] = random.random(samples.shape) < means
     return found
+
+
+# Samples of some visible units given the others
+
+
+def conditional(machine: Flat, row: NDArray) -> Flat:
+    """Return the machine of the units that are not given in a row (n_0,) of zeros, ones and NaN."""
+    (W, b, c), given = machine.plain, ~np.isnan(row)
+    free = np.concatenate([~given, np.ones(len(W) - len(row), bool)])
+    heard = row[given].astype(np.float64) @ W[: len(row)][given]
+    sizes = int((~given).sum()), *machine.sizes[1:]
+    return Flat(np.ascontiguousarray(W[free]), b[free], (c + heard).astype(c.dtype), machine.start, sizes)
+
+
+def _check_given(given: NDArray, width: int, place: str) -> None:
+    """Raise CbmError unless each row (n, width) gives some units as 0 or 1, and leaves some as NaN."""
+    if given.ndim != 2 or given.shape[1] != width or not len(given):
+        shape = " x ".join(map(str, given.shape))
+        told = f"{place}: rows of {width} entries are needed, one for each visible unit, not {shape}"
+        raise CbmError(told)
+    held = ~np.isnan(given)
+    for row, column in np.argwhere(held & (given != 0) & (given != 1))[:1]:
+        where = f"row {row + 1}, column {column + 1} is {given[row, column]:g}"
+        raise CbmError(f"{place}: {where}; give 0 or 1, or leave the entry empty, and it is sampled")
+    for row in np.flatnonzero(held.all(axis=1) | ~held.any(axis=1))[:1]:
+        told = "gives no entry; leave the row out, or sample without given rows"
+        if held[row].all():
+            told = "gives all entries; leave those empty that are to be sampled"
+        raise CbmError(f"{place}: row {row + 1} {told}")
+
+
+def draw_given(
+    machine: Flat, sampler: Sampler, count: int | None, given: NDArray, place: str, **how: Any
+) -> Samples:
+    """Draw samples that complete rows ``given`` (R, n_0) of zeros, ones and NaN; CbmError for others.
+
+    Sample i of ``count`` (default: R) completes row i % R; its ``means`` are the given values where there are
+    some. Each row has ``chains`` of its own; ``how`` holds what `draw` takes.
+    """
+    rows = len(given)
+    _check_given(given, machine.sizes[0], place)
+    count = count or rows
+    if count < rows:
+        few = f"{counted(count, 'sample')} of {counted(rows, 'row')}: ask for one of each row or more"
+        raise CbmError(f"{place}: {few}")
+    seed, start = how.pop("seed"), how.pop("start", None)
+    with _memory_for(count, machine, how["chains"]) as whole:
+        for r, row in enumerate(given):
+            free, own = np.isnan(row), streams.seed_of(seed, streams.GIVEN, r)
+            begin = start and (np.ascontiguousarray(start[0][:, free]), start[1])
+            number = len(range(r, count, rows))
+            its = draw(conditional(machine, row), sampler, number, seed=own, start=begin, **how)
+            pairs: Any = zip(whole[:2], its[:2], strict=True)
+            for found, part in pairs:
+                found[r::rows] = np.where(free, 0, row)
+                found[r::rows, free] = part
+            whole.hidden[r::rows] = its.hidden
+    return whole

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Source = Callable[[str], Store]  # returns what holds the curves of an experiment
 # How the values of cbm evaluate were made, and in which words that is told; {} is the value
-FACTS = {"temperatures": "{} temperatures", "runs": "{} runs", "base": "{}", "rows": "{} rows"}
+FACTS = {"temperatures": "{} temperatures", "runs": "{} runs", "rows": "{} rows"}
 FACTS |= {"seed": "seed {}", "version": "{}"}
 MAX_OF_MEAN = "max-of-mean"  # the statistic that rests on curves
 

@@ -151,14 +151,14 @@ def test_a_table_says_how_its_values_were_made_and_that_they_differ():
     table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
     assert "30 temperatures, 5 runs" in cbm(*table).stdout
     assert "MIXED" not in cbm(*table).stdout
-    for changed, words in (({"seed": 2}, "seed 2"), ({"base": "uniform"}, "uniform")):
+    for changed, words in (({"seed": 2}, "seed 2"), ({"runs": 6}, "6 runs")):
         stop_after(1, **{"name": "ais", "temperatures": 30, "runs": 5} | changed)
         assert "MIXED" in cbm(*table).stdout
         assert holds(cbm(*table).stdout, words)
     shown = ("plot", "out", "finals", "bars", "--metric", "train_log_likelihood_ais")
     assert "MIXED" in figure_of(*shown)[1]
     records = csv.DictReader(cbm(*table, "-f", "csv").stdout.splitlines())
-    assert any(holds(one["evaluated_with"], "uniform|seed 1") for one in records)
+    assert any(holds(one["evaluated_with"], "6 runs|seed 1") for one in records)
 
 
 def test_a_table_says_which_evaluations_are_doubtful_and_shows_what_is_proved_of_those_that_are_disproved():

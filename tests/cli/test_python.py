@@ -163,7 +163,6 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
     ("asked", "named"),
     [
         (lambda m, X: m.evaluate(X, "AIS"), "'AIS'|ais"),  # which was an exact sum
-        (lambda m, X: m.evaluate(X, "ais", base="mean"), "'mean'|base-rate"),
         (lambda m, X: m.evaluate(X, "ais", rows=-1), "rows|-1"),
         (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "'pseudo'"),
         (lambda m, X: m.log_partition("ais", temperatures=0), "temperatures|3|0"),

@@ -9,8 +9,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.files import read_given
 from cbm_cli.machines import samples
-from cbm_cli.machines.given import conditional
-from cbm_cli.machines.samples import draw, parse_sampler
+from cbm_cli.machines.samples import conditional, draw, parse_sampler
 from cbm_cli.report.learned import GAP, tile_panel, tiled
 from cbm_cli.report.panels import Page, compose
 from numpy.testing import assert_allclose, assert_array_equal

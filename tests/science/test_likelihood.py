@@ -364,7 +364,8 @@ def test_healthy_estimates_are_not_doubtful(n, count):
     assert doubtful <= 1
 
 
-def test_a_log_likelihood_above_what_is_possible_is_warned_about():
+def test_a_log_likelihood_above_what_is_possible_is_warned_about(monkeypatch):
+    monkeypatch.setattr(likelihood, "base_rate", lambda mean, rows: np.zeros(9, np.float32))
     W, b, c = saved(scale=8.0)
     x, least = states(9), f"{log_z((W, b, c)):.2f}"
     modes = x[
@@ -372,7 +373,7 @@ def test_a_log_likelihood_above_what_is_possible_is_warned_about():
     ]  # far above a state by chance
     for rows, most in ((modes[[1, 1]], 0.0), (modes, -np.log(2))):
         np.savetxt("modes.csv", rows, "%d", ",")
-        by_chance = {"base": "uniform", "temperatures": 3, "runs": 2}
+        by_chance = {"temperatures": 3, "runs": 2}
         with pytest.warns(UserWarning, match="known") as told:
             answer = api.load("m.npz").evaluate(rows, "ais", **by_chance)
         assert least in str(told[0].message)
