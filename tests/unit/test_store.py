@@ -4,11 +4,11 @@ import errno
 import io
 import json
 import os
-import random
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +20,12 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Progress, Store, journal
 from cbm_cli.results.folder import find_machine
-from cbm_cli.results.journal import Journal, Record
+from cbm_cli.results.journal import Journal, Record, sealed
 from cbm_cli.results.writing import locked, write_atomically
 from cbm_cli.trial.loop import run_trial
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.builders import GRID, cbm, numbers, problems_of, refusal, summary
 from tests.journals import change_manifest, damage, finished_in, lines_of
@@ -30,6 +33,7 @@ from tests.processes import until
 from tests.trainings import coins, rbm_settings
 
 RUN = "toy_rbm-4_00_CD-1_0.1_0123456789"
+STATES = "finished", "failed"
 
 
 def run(out, *more):
@@ -65,42 +69,89 @@ def known(path):
     }
 
 
-def test_the_newest_record_of_a_trial_counts(tmp_path):
-    found = written(
-        tmp_path / "a", record(0, seed=1), record(1, "failed"), record(0, seed=2), record(2)
-    )
-    assert known(tmp_path / "a") == {(RUN, 0), (RUN, 2)}
-    assert [one.seed for one in found.records([(RUN, 0)])] == [2]
-    written(tmp_path / "a", record(1), record(2, "failed"))  # appended by another process
-    assert known(tmp_path / "a") == {(RUN, 0), (RUN, 1)}
-    assert {line.seconds for line in found.read().runs[RUN].values()} == {0.5}
-    assert [*found.records([(RUN, 7)])] == []
-    assert known(tmp_path / "missing") == set()
+class JournalMachine(RuleBasedStateMachine):
+    """A journal that is written, killed, damaged, resumed and read in any order.
+
+    What has to be there is known without a checksum: a line counts if its bytes are those that were
+    once written, and of several lines of a trial the last one.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name, "journal")
+        self.path.touch()
+        self.writer, self.reader, self.waiting, self.written = Journal(self.path), None, [], {}
+
+    def teardown(self):
+        self.folder.cleanup()
+
+    @rule(trial=st.integers(0, 4), seed=st.integers(0, 99), state=st.sampled_from(STATES))
+    def append(self, trial, seed, state):
+        one = record(trial, state, seed=seed, details="x" * seed)
+        self.writer.append(one)
+        self.waiting.append(one)
+        self.written[sealed(one)] = one
+
+    @rule()
+    def flush(self):
+        self.writer.flush()
+        self.waiting.clear()
+
+    @rule(share=st.floats(0, 1))
+    def kill(self, share):
+        """The process ends while it writes."""
+        left = b"".join(sealed(one) + b"\n" for one in self.waiting)
+        with self.path.open("ab") as stream:
+            stream.write(left[: int(share * len(left))])
+        self.writer._waiting.clear()
+        self.writer, self.waiting = Journal(self.path), []
+
+    @rule(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+    def flip(self, share, bit):
+        if content := bytearray(self.path.read_bytes()):
+            content[int(share * len(content))] ^= 1 << bit
+            self.path.write_bytes(content)
+        self.reader = None
+
+    @rule(share=st.floats(0, 1))
+    def cut(self, share):
+        content = self.path.read_bytes()
+        self.path.write_bytes(content[: int(share * len(content))])
+        self.reader = None
+
+    @rule()
+    def resume(self):
+        """A run begins: what is sound is put in order, and the rest is gone."""
+        self.flush()
+        sound = self.sound()
+        Journal(self.path).rewrite(sorted(sound))
+        lines = b"".join(sealed(sound[key]) + b"\n" for key in sorted(sound))
+        assert self.path.read_bytes() == lines
+
+    def sound(self):
+        lines = self.path.read_bytes().split(b"\n")[:-1]
+        found = [self.written[line] for line in lines if line in self.written]
+        return {(one.run_id, one.trial): one for one in found}
+
+    @invariant()
+    def read(self):
+        sound, self.reader = self.sound(), self.reader or Journal(self.path)
+        for reader in (self.reader, Journal(self.path)):
+            heads = reader.read().runs.get(RUN, {})
+            assert {n: head.state for n, head in heads.items()} == {
+                n: sound[_, n].state for _, n in sound
+            }
+            assert [*reader.records(sorted(sound))] == [sound[key] for key in sorted(sound)]
+        told = " ".join(reader.damaged.values())
+        for number, line in enumerate(self.path.read_bytes().split(b"\n")[:-1], 1):
+            trial = re.match(rb'\{"run_id":"[^"/\\]+","trial":(\d{1,16}),', line)
+            if line not in self.written and not trial:
+                assert f"line {number}: damaged" in told
 
 
-def test_damage_costs_the_trial_that_it_hits_and_a_cut_the_last_ones(tmp_path):
-    path, dice = tmp_path / "a", random.Random(5)
-    written(path, *(record(n, details="x" * dice.randrange(300)) for n in range(9)))
-    whole = path.read_bytes()
-    ends = [place + 1 for place, byte in enumerate(whole) if byte == 10]
-    for turn in range(400):
-        changed, place = bytearray(whole), dice.randrange(len(whole))
-        hit = sum(end <= place for end in ends)
-        if cut := turn % 4 == 0:
-            changed, left = whole[:place], {*range(hit)}
-        else:
-            changed[place] ^= 1 << dice.randrange(8)
-            left = {*range(9)} - {
-                hit,
-                *([hit + 1] if whole[place] == 10 else []),
-            }  # the next line joins it
-        path.write_bytes(changed)
-        assert known(path) == {(RUN, number) for number in left}
-        damaged = Journal(path).read().damaged
-        assert all(
-            f"line {hit + 1}" in told or f"line {hit + 2}" in told for told in damaged.values()
-        )
-        assert bool(damaged) == (not cut and place != len(whole) - 1)
+JournalMachine.TestCase.settings = settings(max_examples=60, derandomize=True, deadline=None)
+TestJournal = JournalMachine.TestCase
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".x", "", "x" * 300, "a\nb"])
@@ -167,9 +218,8 @@ def test_readers_see_whole_records_while_others_are_written_and_put_in_order(tmp
                 writer.append(record(number, details="x" * 1000))
                 writer.flush()
                 if number % 20 == 0:
-                    writer.rewrite(
-                        (RUN, n) for n in sorted(range(number + 1), reverse=number % 40 == 0)
-                    )
+                    order = range(number + 1)[:: -1 if number % 40 == 0 else 1]
+                    writer.rewrite((RUN, n) for n in order)
             time.sleep(0.05)
         finally:
             done.set()
@@ -235,9 +285,7 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
     for name in (f"{part}:{number}", f"results/{part}:{number}", "m.npz"):
         answer = json.loads(cbm("evaluate", name, *rows).stdout)["log_likelihood"]["mean"]
         best = max(float(row["train_log_likelihood_final"]) for row in summary("results"))
-        assert answer == pytest.approx(
-            best, abs=1e-7
-        )  # in float64, and in float32 while it trained
+        assert answer == pytest.approx(best, abs=1e-7)  # in float64; it trained in float32
         cbm("sample", name, "-o", "x.npz", "-n", 5, "--steps", 2)
         cbm("features", name, "--data", "bars-and-stripes:size=2", "-o", "features.npz")
     assert Path("m.npz").read_bytes() == Store(Path("results/bars")).machine(run_id, int(number))[1]
@@ -256,29 +304,30 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
     assert not Path("y.npz").exists()
 
 
-@pytest.mark.parametrize("harm", ["value", "cut", "list", "no cells", "path", "missing"])
+MANIFEST = Path("out/bars/manifest.json")
+HARMS = {
+    "value": lambda: MANIFEST.write_text(
+        MANIFEST.read_text().replace('"trials": 2', '"trials": 3')
+    ),
+    "cut": lambda: MANIFEST.write_text("{"),
+    "list": lambda: MANIFEST.write_text("[1]"),
+    "missing": MANIFEST.unlink,
+    "no cells": lambda: change_manifest("out/bars", lambda manifest: manifest.pop("cells")),
+    # someone else's, whose name leads elsewhere
+    "path": lambda: change_manifest("out/bars", lambda it: it["courses"].update({"../x": ""})),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_manifest_that_cannot_be_read_is_named(store, harm):
-    path, machine = Path("out/bars/manifest.json"), store.machine(*finished_in(store)[0])[1]
-    if harm in ("value", "cut", "list"):
-        whole = path.read_text()
-        path.write_text(
-            {"value": whole.replace('"trials": 2', '"trials": 3'), "cut": "{", "list": "[1]"}[harm]
-        )
-    elif harm == "missing":
-        path.unlink()
-    elif harm == "no cells":
-        change_manifest("out/bars", lambda manifest: manifest.pop("cells"))
-    else:  # someone else's, whose name leads elsewhere
-        change_manifest(
-            "out/bars", lambda manifest: manifest["courses"].update({"../elsewhere": ""})
-        )
-    problems = [(str(path), "")]
+    key = finished_in(store)[0]
+    machine = store.machine(*key)[1]
+    HARMS[harm]()
     for command in ("table out", "ls out", "best out"):
         refused = cbm(*command.split(), code=2)
-        assert (problems_of(refused), "keeps finished trials" in refused.stderr) == (problems, True)
-    assert (
-        find_machine(Path(f"out/{finished_in(store)[0][0]}:0"))[1] == machine
-    )  # which is not damaged
+        assert problems_of(refused) == [(str(MANIFEST), "")]
+        assert "keeps finished trials" in refused.stderr
+    assert find_machine(Path(f"out/{key[0]}:0"))[1] == machine  # which is not damaged
     assert [8] in numbers(run("out"))
     assert store.manifest().trials == 2  # written again
 
@@ -334,11 +383,11 @@ def test_a_second_writer_is_refused_and_told_who_the_first_is(store):
 
 
 def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
-    code = (
-        "import sys, time; from pathlib import Path; from cbm_cli.results.writing import locked\n"
+    code = "import pathlib, time; from cbm_cli.results.writing import locked\n"
+    code += (
+        f"with locked(pathlib.Path({str(tmp_path)!r})): print('locked', flush=True); time.sleep(60)"
     )
-    code += "with locked(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
-    holder = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     holder.stdout.readline()
     with pytest.raises(CbmError, match=f"process {holder.pid} on"), locked(tmp_path):
         pass
