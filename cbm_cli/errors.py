@@ -22,6 +22,14 @@ class CbmError(Exception):
         self.field, self.message = field, message
 
 
+class FieldError(CbmError, ValueError):
+    """A value that does not fit; ``field`` is the one to look at first, dotted where nested, or empty."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
 class IncompleteError(CbmError):
     """The results do not hold what was asked for."""
 

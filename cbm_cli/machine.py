@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.datasets.files import in_order, rows_of
+from cbm_cli.datasets.files import in_order, table_of
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
@@ -231,7 +231,7 @@ class TrainedMachine:
         """
         n = self.sizes[0]
         if hasattr(X, "columns"):
-            X = in_order(rows_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
+            X = in_order(table_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
         x = np.asarray(X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             found = f"X is an array of {x.dtype} of shape {x.shape}"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cbm_cli.datasets.dataset import DataError
+from cbm_cli.errors import FieldError
 from cbm_cli.text import CONTROL, did_you_mean, shortened
 
 _LABEL = re.compile(r"(.*[ _.-])?(class|label|target|id|index)(e?s)?|y|#|unnamed: ?\d+", re.IGNORECASE)
@@ -53,7 +53,7 @@ class Columns:
     def places(self, names: Sequence[str], width: int, words: Collection[int] = ()) -> list[int]:
         """Return the columns that are units, from 0.
 
-        ``names`` are those of the columns, if they have any; ``words`` are columns that hold text. DataError
+        ``names`` are those of the columns, if they have any; ``words`` are columns that hold text. FieldError
         for columns that are not there, for nothing left, and for names of labels that were neither chosen
         nor dropped.
         """
@@ -65,10 +65,10 @@ class Columns:
         out = _found("drop", self.dropped, names, width) if self.dropped else []
         if out and {*out}.isdisjoint(chosen):
             told = f"columns: {self.chosen} leaves out {self.dropped} already; remove drop"
-            raise DataError(told, "drop")
+            raise FieldError(told, "drop")
         kept = [place for place in chosen if place not in out]
         if not kept:
-            raise DataError("no column is left", "drop")
+            raise FieldError("no column is left", "drop")
         odd = [place for place in kept if names and _LABEL.fullmatch(names[place] or "id")]
         if odd and self.chosen is None:
             asked = [place for place in kept if place in odd or place in words]
@@ -77,7 +77,7 @@ class Columns:
             if names[odd[0]]:
                 told = f"column {listed} may be labels or numbers of rows, by name"
             instead = "" if {*asked} & {*words} else ", or columns: all to train on them"
-            raise DataError(f"{told}; write drop: [{listed}]{instead}")
+            raise FieldError(f"{told}; write drop: [{listed}]{instead}")
         return kept
 
 
@@ -91,10 +91,10 @@ def _found(field: str, text: str, names: Sequence[str], width: int) -> list[int]
         counted = [at] if number and 0 <= at < width else []
         if named and counted and counted[0] not in named:
             told = f"{item} is column {at + 1} by number and column {named[0] + 1} by name"
-            raise DataError(f"{told}; count from the end: {at - width} or {named[0] - width}", field)
+            raise FieldError(f"{told}; count from the end: {at - width} or {named[0] - width}", field)
         if not named and not counted:
             hint = did_you_mean(item, names[:20]) if names else "; its columns have no names"
             told = f"has no column {shortened(item)}; they are 1 to {width:,}{hint}"
-            raise DataError(told, field)
+            raise FieldError(told, field)
         places += named or counted
     return list(dict.fromkeys(places))

@@ -7,20 +7,10 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cbm_cli.errors import CbmError
-
 if TYPE_CHECKING:
     import numpy as np
 
 PARTS = ("train", "valid", "test")
-
-
-class DataError(CbmError, ValueError):
-    """Data that cannot be used; ``field`` is the field of ``data:`` to look at, where one is at fault."""
-
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
 
 
 class Image(NamedTuple):

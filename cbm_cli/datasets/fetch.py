@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.files import reading, unpacked
 from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find, home
+from cbm_cli.errors import FieldError
 
 TRIES = 3  # downloads from one address that may break off
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
@@ -50,7 +50,7 @@ def check(file: File, path: Path | None) -> Checked:
     try:
         with reading(path):
             content = unpacked(path)
-    except DataError as error:
+    except FieldError as error:
         return Checked(file.stem, path, first, str(error))
     found = {}
     for expected in file.checksums:
@@ -84,17 +84,17 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
                 if not _is_good(file, folder):
                     _download(file, folder, say)
             return folder, True
-        except DataError as problem:
+        except FieldError as problem:
             problems.append(str(problem))
         except OSError as error:
             told = f"{folder}: cannot write: {error.strerror}; choose another with {VARIABLE}"
-            raise DataError(told) from None
+            raise FieldError(told) from None
     lacking = [file for file in source.forms[0] if not _is_good(file, folder)]
     if not lacking:  # another process has fetched them in the meantime
         return folder, False
     urls = [next(iter(file.urls), f"{file.stem}.gz") for file in lacking]
     reason = "; ".join(problems) or "has no published address"
-    raise DataError(f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}")
+    raise FieldError(f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}")
 
 
 def _is_good(file: File, folder: Path) -> bool:
@@ -142,7 +142,7 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
                     twin.unlink(missing_ok=True)  # a wrong one, packed otherwise, might be read first
                 os.replace(found, folder / name)
                 return
-    raise DataError("; ".join(problems))
+    raise FieldError("; ".join(problems))
 
 
 class _Refused(Exception):

@@ -23,10 +23,10 @@ from scipy.sparse import issparse, load_npz
 
 from cbm_cli.arrays import MOST_BYTES, check_size, content_of, located, npz_headers, read_npy, read_npz
 from cbm_cli.datasets.columns import Columns, as_line, written_as
-from cbm_cli.datasets.dataset import PARTS, DataError, Image
-from cbm_cli.datasets.delimited import read_text
+from cbm_cli.datasets.dataset import PARTS, Image
+from cbm_cli.datasets.delimited import Rows, read_text
 from cbm_cli.datasets.published import near
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.text import count, harmless, shortened
 
 NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by errors of rounding
@@ -51,29 +51,26 @@ class Table:
 
 @contextmanager
 def reading(where: Path | str, field: str | None = None) -> Iterator[None]:
-    """Turn every error into one DataError of one line that begins with ``where``."""
+    """Turn every error into one FieldError of one line that begins with ``where``."""
     try:
         with located(where, "data"):
             yield
     except CbmError as error:
         told = harmless(str(error), kept="")
-        raise DataError(told, getattr(error.__context__, "field", "") or field or "") from None
+        raise FieldError(told, getattr(error.__context__, "field", "") or field or "") from None
 
 
 def unpacked(path: Path) -> bytes:
     """Return the content of a file, after gunzip where it is packed; errors are for `reading` to locate."""
     if not path.exists():
-        raise DataError(f"no such file{near(path)}")
+        raise FieldError(f"no such file{near(path)}")
     content = content_of(path)
     if content.startswith(b"\x1f\x8b"):
-        try:
-            with gzip.open(io.BytesIO(content)) as stream:
-                content = stream.read(MOST_BYTES + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(f"damaged gzip file ({error}); get the file again") from None
+        with gzip.open(io.BytesIO(content)) as stream:
+            content = stream.read(MOST_BYTES + 1)
         check_size(len(content))
     if not content:
-        raise DataError("is empty")
+        raise FieldError("is empty")
     return content
 
 
@@ -81,12 +78,11 @@ def tables_in(content: bytes, columns: Columns = ALL, header: bool | None = None
     """Return the tables of a file's content with some columns, one under the name ``""`` or one per part."""
     arrays = _arrays_in(content)
     if arrays is not None:
-        return {part: rows_of(array, columns) for part, array in arrays.items()}
+        return {part: table_of(array, columns) for part, array in arrays.items()}
     content = _text_of(content)
     if _LIBSVM.search(content):
         return {"": _libsvm(content, columns)}
-    text = read_text(content, header)
-    return {"": _table(text.frame, text.names, columns, lambda row: f"line {text.lines[row]}")}
+    return {"": _table(read_text(content, header), columns)}
 
 
 def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDArray[np.float64]:
@@ -98,93 +94,91 @@ def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDAr
         content = unpacked(path)
         arrays = _arrays_in(content)
         if arrays is not None and len(arrays) > 1:
-            raise DataError(f"holds {', '.join(arrays)}; one array is needed")
-        for header in (False, True):
-            text = None if arrays else read_text(_text_of(content), header)
-            frame = text.frame if text else pd.DataFrame(next(iter((arrays or {}).values())))
-            values = frame.apply(_numbers)
-            wrong = values.isna() & frame.notna()
-            if not wrong.iloc[0].any() or values.iloc[0].notna().any():
-                break  # else the first line holds names
-        for row, column in np.argwhere(wrong.to_numpy())[:1].tolist():
-            told = f"row {row + 1}, column {column + 1}: {frame.iat[row, column]} is no number"
-            raise DataError(f"{told}; leave it empty, and it is sampled")
-        numbered = isinstance(frame.columns, pd.RangeIndex)
-        found = text.names if text else [] if numbered else [*map(str, frame.columns)]
-        table = Table(values.to_numpy(np.float64, na_value=np.nan), tuple(found))
-        return in_order(table, names, len(names), there).values if names and found else table.values
+            raise FieldError(f"holds {', '.join(arrays)}; one array is needed")
+        try:
+            rows = _rows_of(*arrays.values()) if arrays else read_text(_text_of(content))
+        except FieldError as doubt:
+            if doubt.field != "header":
+                raise
+            rows = read_text(_text_of(content), header=False)
+        values = rows.frame.apply(_numbers)
+        for row, column in np.argwhere((values.isna() & rows.frame.notna()).to_numpy())[:1].tolist():
+            told = f"{rows.at(row)}, column {column + 1}: {rows.frame.iat[row, column]} is no number"
+            raise FieldError(f"{told}; leave it empty, and it is sampled")
+        table = Table(values.to_numpy(np.float64, na_value=np.nan), tuple(rows.names))
+        return in_order(table, names, len(names), there).values if names and rows.names else table.values
 
 
 def in_order(table: Table, wanted: tuple[str, ...], width: int, there: str) -> Table:
-    """Return a table with its columns in the order of the names ``wanted``; DataError for other columns.
+    """Return a table with its columns in the order of the names ``wanted``; FieldError for other columns.
 
     Without names on either side the order stays, and the number of columns has to be ``width``. ``there`` is
     what has the columns that are wanted.
     """
     found, differ = table.names, "the same columns are needed"
     if table.values.shape[1] != width:
-        raise DataError(f"has {table.values.shape[1]:,} columns, {there} has {width:,}; {differ}")
+        raise FieldError(f"has {table.values.shape[1]:,} columns, {there} has {width:,}; {differ}")
     if not found or not wanted or found == wanted:
         return replace(table, names=found or wanted)
     if sorted(found) != sorted(wanted) or len({*found}) < len(found):
         mine, other = next((a, b) for a, b in zip(found, wanted, strict=True) if a != b)
-        raise DataError(f"has the column {mine} where {there} has {other}; {differ}")
+        raise FieldError(f"has the column {mine} where {there} has {other}; {differ}")
     order = [found.index(name) for name in wanted]
     return replace(table, values=np.ascontiguousarray(table.values[:, order]), names=wanted)
 
 
-def rows_of(data: Any, columns: Columns = ALL) -> Table:
+def table_of(data: Any, columns: Columns = ALL) -> Table:
     """Return the units of a data frame, a sparse matrix, or an array, also of pictures (n, height, width).
 
     Data frames of other libraries turn themselves into those of pandas.
     """
+    return _table(_rows_of(data), columns)
+
+
+def _rows_of(data: Any) -> Rows:
     if hasattr(data, "to_pandas"):
         try:
             data = data.to_pandas()
         except ImportError as error:
-            raise DataError(f"{error}; pip install pyarrow, or pass a data frame of pandas") from None
+            raise FieldError(f"{error}; pip install pyarrow, or pass a data frame of pandas") from None
     if isinstance(data, pd.DataFrame):
-        return _table(data, [*map(str, data.columns)], columns)
+        return Rows(data, [*map(str, data.columns)])
     if np.ma.is_masked(data):
         data = data.astype(np.float64).filled(np.nan)
     array, image = _filled(data) if issparse(data) else np.asarray(data), None
     if array.ndim > 2 and array.size and sum(n > 1 for n in array.shape[1:]) < 3:  # without channels
         sides = [n for n in array.shape[1:] if n > 1]
-        image = Image(*sides) if len(sides) == 2 and columns == ALL else None
+        image = Image(*sides) if len(sides) == 2 else None
         array = array.reshape(len(array), -1)
     if array.ndim != 2 or array.dtype.kind not in "buif":
         told = f"holds {type(data).__name__} of {array.dtype} of shape {array.shape}"
-        raise DataError(f"{told}; expected rows and columns of numbers")
-    return replace(_table(pd.DataFrame(array), [], columns), image=image)
+        raise FieldError(f"{told}; expected rows and columns of numbers")
+    return Rows(pd.DataFrame(array), [], image)
 
 
-def _table(
-    frame: pd.DataFrame,
-    names: list[str],
-    columns: Columns,
-    at: Callable[[int], str] = lambda row: f"row {row + 1}",
-) -> Table:
-    """Return the units of a data frame; ``at`` says where a row is."""
+def _table(rows: Rows, columns: Columns) -> Table:
+    """Return the columns of rows that are units."""
+    frame, width = rows.frame, rows.frame.shape[1]
     if frame.empty:
-        raise DataError("holds no rows")
-    width = frame.shape[1]
+        raise FieldError("holds no rows")
     odd = [n for n, kind in enumerate(frame.dtypes) if kind.kind not in "buif"]
     numbers = frame.apply(_numbers) if odd else frame  # objects and categories may be numbers
     words = [n for n in odd if (numbers.iloc[:, n].isna() & frame.iloc[:, n].notna()).any()]
-    places = columns.places(names, width, words)
-    kept = tuple(names[n] for n in places) if names else ()
+    places = columns.places(rows.names, width, words)
+    kept = tuple(rows.names[n] for n in places) if rows.names else ()
     used = numbers if places == [*range(width)] else numbers.iloc[:, places]
-    plain = used.to_numpy()
-    if plain.dtype.kind in "bui" and plain.min() >= 0 and plain.max() <= 255:  # less memory than floats
-        return Table(np.ascontiguousarray(plain.astype(np.uint8)), kept)
-    array = used.to_numpy(np.float64, na_value=np.nan)
-    finite = np.isfinite(array)
-    if not finite.all():
-        raise DataError(_flaws(frame, names, places, words, finite, at))
-    with np.errstate(invalid="ignore"):
-        whole = np.rint(array).astype(np.uint8)
-    near_whole = np.abs(array - whole).max() <= NOISE * max(1.0, float(whole.max()))
-    return Table(np.ascontiguousarray(whole if near_whole else array), kept)
+    values = used.to_numpy()
+    if not (values.dtype.kind in "bui" and values.min() >= 0 and values.max() <= 255):
+        values = used.to_numpy(np.float64, na_value=np.nan)
+        finite = np.isfinite(values)
+        if not finite.all():
+            raise FieldError(_flaws(rows, places, words, finite))
+        with np.errstate(invalid="ignore"):
+            whole = np.rint(values).astype(np.uint8)
+        near_whole = np.abs(values - whole).max() <= NOISE * max(1.0, float(whole.max()))
+        values = whole if near_whole else values
+    values = values if values.dtype == np.float64 else values.astype(np.uint8)  # less memory than floats
+    return Table(np.ascontiguousarray(values), kept, rows.image if columns == ALL else None)
 
 
 def _numbers(column: pd.Series) -> pd.Series:
@@ -201,15 +195,9 @@ def _numbers(column: pd.Series) -> pd.Series:
     return pd.to_numeric(column.astype(object).map(plain), errors="coerce")
 
 
-def _flaws(
-    frame: pd.DataFrame,
-    names: list[str],
-    places: list[int],
-    words: list[int],
-    finite: NDArray,
-    at: Callable[[int], str],
-) -> str:
+def _flaws(rows: Rows, places: list[int], words: list[int], finite: NDArray) -> str:
     """Return what is wrong with values that are no finite numbers, and the remedy."""
+    frame, names, at = rows.frame, rows.names, rows.at
     lost, told = frame.iloc[:, places].isna().to_numpy(), []
     titles = [f"column {n + 1}{f' ({names[n]})' if names and names[n] else ''}" for n in places]
     odd, gaps = ~finite & ~lost, np.argwhere(~finite & lost & [n not in words for n in places])
@@ -231,6 +219,8 @@ def _filled(matrix: Any) -> NDArray:
     check_size(prod(matrix.shape) * matrix.dtype.itemsize)
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)  # damaged ones write to memory that is not their own
+        if (np.diff(matrix.indptr) < 0).any():  # which is not checked of matrices that say they are empty
+            raise ValueError("a sparse matrix whose columns overlap")
     return matrix.toarray()
 
 
@@ -252,7 +242,7 @@ def _text_of(content: bytes) -> bytes:
         content.decode()
     except ValueError:
         told = "is neither text in UTF-8 nor NPY, NPZ, MAT (up to -v7), IDX or Parquet"
-        raise DataError(f"{told}; save it as CSV in UTF-8, or as NPY") from None
+        raise FieldError(f"{told}; save it as CSV in UTF-8, or as NPY") from None
     content = content.removeprefix(b"\xef\xbb\xbf")
     return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in content else content
 
@@ -273,7 +263,7 @@ def _npz(content: bytes) -> dict[str, Any] | NDArray:
     """Return the parts of an NPZ file, its array ``names`` as names of columns, or a sparse matrix."""
     headers = npz_headers(io.BytesIO(content))
     if not headers:
-        raise DataError("is a ZIP archive without arrays, as Excel's are; save its rows as CSV or NPY")
+        raise FieldError("is a ZIP archive without arrays, as Excel's are; save its rows as CSV or NPY")
     if not {"format", "shape", "data"} <= headers.keys():
         parts = _parts({name: one.shape for name, one in headers.items() if one.dtype.kind in "buif"})
         titles = {"names"} if "names" in headers and headers["names"].dtype.kind == "U" else set()
@@ -311,7 +301,7 @@ def _mat(content: bytes) -> dict[str, NDArray]:
     parts = _parts(sizes)
     check_size(sum(8 * prod(sizes[name]) for name in parts.values()))
     if any(len(sizes[name]) > 2 for name in parts.values()):  # MATLAB counts pictures last
-        raise DataError("holds pictures; in MATLAB make them rows: reshape(x, [], n)'")
+        raise FieldError("holds pictures; in MATLAB make them rows: reshape(x, [], n)'")
     found = loadmat(stream, variable_names=[*parts.values()])
     return {part: found[name] for part, name in parts.items()}
 
@@ -324,8 +314,8 @@ def _check_elements(variable: bytes, order: str) -> None:
         word, length = struct.unpack(f"{order}II", variable[at : at + 8])
         if word >> 16:  # of at most four bytes, within its own head
             word, length = word & 0xFFFF, 0
-        if word not in _MAT_TYPES:
-            raise ValueError(f"an element of the unknown type {word}")
+        if word not in _MAT_TYPES or (word == 14 and variable[16] > 3):  # only cells and structs hold arrays
+            raise ValueError(f"an element of the type {word}")
         at += 8 + -(-length // 8) * 8
     if kind != 14 or size + 8 != len(variable) or at != len(variable):
         raise ValueError("a variable has other bytes than its head says")
@@ -336,7 +326,7 @@ def _parquet(content: bytes) -> pd.DataFrame:
         from pyarrow import parquet
     except ImportError:
         told = "is a Parquet file, which pyarrow reads: pip install pyarrow"
-        raise DataError(told) from None
+        raise FieldError(told) from None
     file = parquet.ParquetFile(io.BytesIO(content))
     check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
     return file.read().to_pandas()
@@ -357,11 +347,11 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     if rest:
         size = " x ".join(map(str, shapes[rest[0]]))
         told = f"holds {', '.join(found.values())}, and {rest[0]} ({size}), which is no part by its name"
-        raise DataError(f"{told}; rename it to train, valid or test, or remove it")
+        raise FieldError(f"{told}; rename it to train, valid or test, or remove it")
     if not found and len(widths) != 1:
         there = [f"{name} {' x '.join(map(str, one)) or 'scalar'}" for name, one in shapes.items()]
         told = f"holds {', '.join(there[:_SHOWN]) or 'no numbers'}"
-        raise DataError(f"{told}; expected train, valid, test, or one array of rows")
+        raise FieldError(f"{told}; expected train, valid, test, or one array of rows")
     return found or {"": next(iter(widths))}
 
 
@@ -369,7 +359,7 @@ def _libsvm(content: bytes, columns: Columns) -> Table:
     """Return rows of ``label index:value ...``, indices from 1, filled up with zeros."""
     if columns != ALL:
         field = "drop" if columns.dropped else "columns"
-        raise DataError(f"LIBSVM keeps labels apart from the columns; remove {field}", field)
+        raise FieldError(f"LIBSVM keeps labels apart from the columns; remove {field}", field)
     check_size(24 * content.count(b":"))
     rows, places, values, n = array("q"), array("q"), array("d"), 0
     for number, line in enumerate(io.BytesIO(content), 1):
@@ -382,7 +372,7 @@ def _libsvm(content: bytes, columns: Columns) -> Table:
             found = {int(index): float(value) for index, _, value in pairs}
         if len(found) < len(pairs) or not all(1 <= index <= _WIDEST for index in found):
             told = f"line {number}: {shortened(line.decode().strip())} is not label index:value ..., with "
-            raise DataError(f"{told}different indices from 1 to {_WIDEST:,}")
+            raise FieldError(f"{told}different indices from 1 to {_WIDEST:,}")
         rows.extend([n] * len(found))
         places.extend(index - 1 for index in found)
         values.extend(found.values())
@@ -392,7 +382,7 @@ def _libsvm(content: bytes, columns: Columns) -> Table:
     check_size(prod(shape) * dtype.itemsize)
     table = np.zeros(shape, dtype)
     table[np.array(rows), np.array(places)] = values
-    return replace(rows_of(table), sparse=True)
+    return replace(table_of(table), sparse=True)
 
 
 _READERS: dict[bytes, Callable[[bytes], Any]] = {  # by how the content begins

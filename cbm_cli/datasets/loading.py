@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
+from cbm_cli.datasets.dataset import PARTS, Dataset
 from cbm_cli.datasets.fetch import Checked, check
 from cbm_cli.datasets.files import tables_in
 from cbm_cli.datasets.published import SOURCES, DataSource, find, near
 from cbm_cli.datasets.spec import DataSpec, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 from cbm_cli.datasets.units import binarised, read_own
+from cbm_cli.errors import FieldError
 from cbm_cli.text import count, did_you_mean
 
 _TOYS: dict[str | None, Any] = {"bars-and-stripes": bars_and_stripes, "shifting-bar": shifting_bar}
@@ -24,7 +25,7 @@ _TOYS: dict[str | None, Any] = {"bars-and-stripes": bars_and_stripes, "shifting-
 def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **options: Any) -> Dataset:
     """Return a data set to train on, given with its options, or by name and fields of `DataSpec`.
 
-    Paths are relative to ``folder``. DataError for options that do not fit, files that are missing or
+    Paths are relative to ``folder``. FieldError for options that do not fit, files that are missing or
     damaged, and a training part of one value only.
     """
     spec = data if isinstance(data, DataSpec) else make_spec(**options | ({"name": data} if data else {}))
@@ -32,23 +33,23 @@ def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **op
     if dataset.train.min() == dataset.train.max():
         told = f"all values of the training part are {dataset.train.max()}"
         told = f"{spec.path or dataset.name}: {told}; there is nothing to learn from constant data"
-        raise DataError(told, "path" if spec.path else "name")
+        raise FieldError(told, "path" if spec.path else "name")
     return dataset
 
 
 def load_again(data: DataSpec, folder: str, digests: Mapping[str, Sequence[str]]) -> Dataset:
-    """Return the data set that trials have used; DataError without its files, or if its rows are others.
+    """Return the data set that trials have used; FieldError without its files, or if its rows are others.
 
     ``folder`` is that of the trials' grid; ``digests`` are those of the rows, by title of the data.
     """
     there = "; name the folder that holds it by --data"
     try:
         found = load(data, folder=folder)
-    except DataError as error:
-        raise DataError(f"{error}{there * bool(data.path)}", error.field) from None
+    except FieldError as error:
+        raise FieldError(f"{error}{there * bool(data.path)}", error.field) from None
     if found.digest not in digests.get(data.title, [found.digest]):
         told = f"{data.title}: has other rows than those of its trials{there}"
-        raise DataError(told, "path")
+        raise FieldError(told, "path")
     return found
 
 
@@ -67,17 +68,17 @@ def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Datas
         given = {"name": name}
         if name not in SOURCES:
             hint = near(Path(name)) or did_you_mean(name, SOURCES)
-            raise DataError(f"--data {source}: no such file or data set{hint}")
+            raise FieldError(f"--data {source}: no such file or data set{hint}")
     for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
         field, equals, value = item.partition("=")
         if not equals or field in given:
             wrong = "is given twice" if equals else "cannot be read; write it as in shifting-bar:size=9,bar=1"
-            raise DataError(f"--data {source}: {field} {wrong}")
+            raise FieldError(f"--data {source}: {field} {wrong}")
         given[field] = value
     try:
         spec = make_spec(**given)
-    except DataError as error:
-        raise DataError(f"--data {source}: {error}", error.field) from None
+    except FieldError as error:
+        raise FieldError(f"--data {source}: {error}", error.field) from None
     return _load(spec, "", width, tuple(names))
 
 
@@ -120,7 +121,7 @@ def _published(spec: DataSpec) -> Dataset:
         checked = check(file, path)
         if not checked.good:
             told = f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it again"
-            raise DataError(told, "name")
+            raise FieldError(told, "name")
         for part, table in tables_in(checked.content, header=False).items():
             rows[part or file.part] = table.values
     if source.divide:
@@ -146,11 +147,11 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
             sizes[part] = asked if isinstance(asked, int) else max(1, round(asked * n))
             if part in dataset.parts:
                 told = f"{dataset.name}: already has a {part} part; remove {field}"
-                raise DataError(told, field)
+                raise FieldError(told, field)
     left = n - sum(sizes.values())
     if left < 1:
         told = f"{dataset.name}: has {n} rows; hold_out must leave some to train on"
-        raise DataError(told, "hold_out" if spec.hold_out else "hold_out_test")
+        raise FieldError(told, "hold_out" if spec.hold_out else "hold_out_test")
     of = np.repeat(np.arange(len(sizes) + 1), [left, *sizes.values()])
     if spec.rows == "random":
         of = np.random.Generator(np.random.Philox(key=spec.seed)).permutation(of)
@@ -182,7 +183,7 @@ def catalogue(*wanted: str) -> list[Entry]:
         known = source, source.rows, source.width, source.ones
         try:
             here = source.locate()
-        except DataError as error:
+        except FieldError as error:
             places = {
                 file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]
             }

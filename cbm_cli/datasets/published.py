@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 from platformdirs import user_cache_path
 
-from cbm_cli.datasets.dataset import DataError, Image
+from cbm_cli.datasets.dataset import Image
+from cbm_cli.errors import FieldError
 
 VARIABLE = "CBM_DATA_DIR"  # environment variable: a folder of data
 
@@ -109,7 +110,7 @@ class DataSource:
     def locate(self) -> dict[File, Path]:
         """Return the files of the first form that a folder has completely, none of a set that is generated.
 
-        DataError if no folder has them.
+        FieldError if no folder has them.
         """
         if not self.forms:
             return {}
@@ -126,7 +127,7 @@ class DataSource:
         told += f"or put it there, or name its folder in {VARIABLE}"
         if self.stand_in:
             told += f"; {self.stand_in} is a substitute: {SOURCES[self.stand_in].remark}"
-        raise DataError(told, "name")
+        raise FieldError(told, "name")
 
 
 def home() -> Path:
@@ -135,11 +136,11 @@ def home() -> Path:
 
 
 def _expanded(folder: str | Path) -> Path:
-    """Return a folder of data with the home folder in place of ``~``; DataError without one."""
+    """Return a folder of data with the home folder in place of ``~``; FieldError without one."""
     try:
         return Path(folder).expanduser()
     except RuntimeError:
-        raise DataError(
+        raise FieldError(
             f"{VARIABLE} {folder}: there is no home folder of this user; write the whole path"
         ) from None
 

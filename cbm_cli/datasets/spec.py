@@ -19,8 +19,8 @@ from pydantic import (
 )
 
 from cbm_cli.datasets.columns import columns_text
-from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.published import SOURCES, DataSource, near, own_file
+from cbm_cli.errors import FieldError
 from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, shortened, whole_number
 
 OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")  # fields that are for files
@@ -145,24 +145,24 @@ class DataSpec(BaseModel):
             if option not in takes and self._is_given(option):
                 more = "; files of your own take it, with path" if option in OF_FILES else ""
                 told = f"has no option {option}{more}; it takes {', '.join((*takes, 'flip', 'hold_out'))}"
-                raise DataError(f"{self.unflipped} {told}", option)
+                raise FieldError(f"{self.unflipped} {told}", option)
         for option in ("rows", "seed"):
             if self._is_given(option) and not (self.hold_out or self.hold_out_test):
                 told = f"{option} has no effect without hold_out, as in hold_out: 0.2"
-                raise DataError(told, option)
+                raise FieldError(told, option)
         if self.rows == "last" and self._is_given("seed"):
-            raise DataError("seed has no effect with rows: last; remove one of them", "seed")
+            raise FieldError("seed has no effect with rows: last; remove one of them", "seed")
         if self._is_given("binarise") and self._is_given("threshold"):
             told = f"{self.unflipped}: threshold has no effect where binarise is {self.binarise}"
-            raise DataError(f"{told}; remove one of them", "threshold")
+            raise FieldError(f"{told}; remove one of them", "threshold")
         if source:
             self._check_named(source)
         elif self.unflipped in SOURCES:
             told = f"{self.unflipped} is the name of a data set that cbm knows"
-            raise DataError(f"{told}; add a name of your own, as in name: my-data", "name")
+            raise FieldError(f"{told}; add a name of your own, as in name: my-data", "name")
         elif FORMULA.match(self.unflipped):
             told = f"the name {self.unflipped} begins like a formula of a spreadsheet"
-            raise DataError(f"{told}; add a name, as in name: my-data", "name")
+            raise FieldError(f"{told}; add a name, as in name: my-data", "name")
         return self
 
     def _source(self) -> DataSource:
@@ -170,11 +170,11 @@ class DataSpec(BaseModel):
         name = self.name
         if name is None:
             told = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
-            raise DataError(told)
+            raise FieldError(told)
         if name not in SOURCES:
             hint = did_you_mean(name, SOURCES)
             hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
-            raise DataError(f"data set {name!r} is unknown{hint}", "name")
+            raise FieldError(f"data set {name!r} is unknown{hint}", "name")
         return SOURCES[name]
 
     def _check_named(self, source: DataSource) -> None:
@@ -184,14 +184,14 @@ class DataSpec(BaseModel):
             if value is None:
                 spelled = ",".join(f"{key}={number}" for key, number in example.items() if key != "name")
                 remedy = f"write {written(example)}, on a command line {name}:{spelled}"
-                raise DataError(f"{name} needs a {option}; {remedy}", option)
+                raise FieldError(f"{name} needs a {option}; {remedy}", option)
             if not least <= value <= most:
-                raise DataError(f"{name}: {option} {value} is out of range; it is {least} to {most}", option)
+                raise FieldError(f"{name}: {option} {value} is out of range; it is {least} to {most}", option)
         if self.bar and self.size and self.bar >= self.size:
-            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
+            raise FieldError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
         if self.threshold >= 1:
             told = f"threshold {self.threshold:g} is out of range; it must be below 1"
-            raise DataError(f"{name}: {told}", "threshold")
+            raise FieldError(f"{name}: {told}", "threshold")
 
     def _is_given(self, option: str) -> bool:
         if option == "binarise":
@@ -210,20 +210,20 @@ class DataSpec(BaseModel):
 
 
 def make_spec(**options: Any) -> DataSpec:
-    """Return a validated `DataSpec`; DataError, naming the field, for options that do not fit."""
+    """Return a validated `DataSpec`; FieldError, naming the field, for options that do not fit."""
     try:
         return DataSpec(**options)
     except ValidationError as error:
         first = error.errors()[0]
         cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, DataError):
+        if isinstance(cause, FieldError):
             raise cause from None
         field = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             told = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
-            raise DataError(told, field) from None
+            raise FieldError(told, field) from None
         given = shortened(repr(first["input"]))
-        raise DataError(f"{field} {given}: {first['msg'].lower()}", field) from None
+        raise FieldError(f"{field} {given}: {first['msg'].lower()}", field) from None
 
 
 def available(data: DataSpec, folder: str | Path = "") -> str:
@@ -234,7 +234,7 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
         return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
     try:
         SOURCES[data.name].locate()
-    except DataError as error:
+    except FieldError as error:
         return str(error)
     return ""
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
-from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
-from cbm_cli.datasets.files import NOISE, Table, in_order, reading, rows_of, tables_in, unpacked
+from cbm_cli.datasets.dataset import PARTS, Dataset
+from cbm_cli.datasets.files import NOISE, Table, in_order, reading, table_of, tables_in, unpacked
 from cbm_cli.datasets.published import own_file
 from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.errors import FieldError
 
 
 def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0, names: tuple[str, ...] = ()) -> Dataset:
@@ -22,7 +23,7 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0, names: tup
 
     Columns with names are put into the order of ``names``, where a machine has some.
 
-    DataError for files that are missing, damaged or of no known format, parts that differ in their columns,
+    FieldError for files that are missing, damaged or of no known format, parts that differ in their columns,
     and grey values without `binarise` or on an unknown scale.
     """
     parts = read_parts(spec, spec.model_dump(), folder, width, names)
@@ -41,7 +42,7 @@ def read_parts(
 ) -> dict[str, Table]:
     """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
 
-    These are files, of which the first may hold other parts too, or what `rows_of` takes.
+    These are files, of which the first may hold other parts too, or what `table_of` takes.
     """
     parts: dict[str, Table] = {}
     columns = Columns(spec.columns, spec.drop)
@@ -55,13 +56,13 @@ def read_parts(
             if is_file:
                 found = tables_in(unpacked(Path(where)), columns, spec.header)
             else:
-                found = {"": rows_of(source, columns)}
+                found = {"": table_of(source, columns)}
             found = {name or part: table for name, table in found.items()}
             if part not in found:
-                raise DataError(f"has no {part} part; it has {', '.join(found)}")
+                raise FieldError(f"has no {part} part; it has {', '.join(found)}")
             for name in found if part == "train" else [part]:
                 if name in parts:
-                    raise DataError(f"the {name} part is in {parts[name].where} already; remove one of them")
+                    raise FieldError(f"the {name} part is in {parts[name].where} already; remove one of them")
                 label = f"{where} ({name})" if len(found) > 1 else where
                 parts[name] = replace(found[name], where=label)
     return _matched(parts, width, names)
@@ -140,7 +141,7 @@ def _units(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArra
         scale = 1.0  # in the file's units
     elif not spec.scale and scale > 1 and not (in_bytes and (top > 127 or parts["train"].image)):
         told = f"{where}: values reach {end}, on an unknown scale; add scale: {end} (bytes: 255), or a "
-        raise DataError(f"{told}threshold in the file's units, such as threshold: {between}", "scale")
+        raise FieldError(f"{told}threshold in the file's units, such as threshold: {between}", "scale")
     else:
         room, told = NOISE * scale, f"values are 0 to {_exact(scale)}; {remedy}"
         _refuse(parts, lambda v: (v < -room) | (v > scale + room), told, "scale")
@@ -150,7 +151,7 @@ def _units(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArra
         field = "threshold" if binarise == "threshold" else "binarise"
         told = f"{where}: {field} {getattr(spec, field)} turns all values, {values.min():g} to "
         told += f"{values.max():g}, into {on}; choose a threshold between them, in the file's units "
-        raise DataError(f"{told}(1 or more) or as a share of scale", field)
+        raise FieldError(f"{told}(1 or more) or as a share of scale", field)
     return units, 255 if binarise == "none" else 1
 
 
@@ -160,10 +161,10 @@ def _exact(number: float) -> str:
 
 
 def _refuse(parts: Mapping[str, Table], flaw: Callable[[NDArray], NDArray], remedy: str, field: str) -> None:
-    """Raise DataError for the first value with a flaw."""
+    """Raise FieldError for the first value with a flaw."""
     for part in parts.values():
         values = part.values
         if (odd := flaw(values)).any():
             row, column = np.argwhere(odd)[0]
             told = f"row {row + 1}, column {column + 1} is {_exact(values[row, column])}; {remedy}"
-            raise DataError(f"{part.where}: {told}", field)
+            raise FieldError(f"{part.where}: {told}", field)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from cbm_cli.errors import FieldError
 from cbm_cli.grid.settings import NESTED, Settings, paths_of
 from cbm_cli.grid.source import Fields, Items, Problems, Value, like
-from cbm_cli.grid.values import Misfit
 
 MAX_CELLS = 1_000_000
 FIELDS = Settings.model_fields
@@ -172,7 +172,7 @@ class Reader:
             settings = settings.with_defaults(unused)
             try:
                 settings.check()
-            except Misfit as error:
+            except FieldError as error:
                 self.problems.blame(error, like(node, {name: choice.given for name, choice in cell.items()}))
             else:
                 cells.setdefault(settings, cell)

@@ -4,7 +4,8 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from cbm_cli.grid.values import Misfit, spelled
+from cbm_cli.errors import FieldError
+from cbm_cli.grid.values import spelled
 from cbm_cli.text import WHOLE, whole_numbers
 
 _LETTERS = "0dmahr"  # `reference.LETTERS` says of what an offset of each letter is made
@@ -31,12 +32,12 @@ class Scheme(NamedTuple):
         told = f"offset scheme {text[:_LONGEST]!r}"
         if short := re.fullmatch(rf"([{_LETTERS}]{{2,}}?)([bl]?)(s?)", text):
             meant = f"{short[1]}^{short[2] or 'b'}{'_s' * bool(short[3])}"
-            raise Misfit("", f"{told} is ambiguous; did you mean {meant}?")
+            raise FieldError(f"{told} is ambiguous; did you mean {meant}?")
         unknown = sorted({*re.split(r"[\^_\s]", text[:_LONGEST])[0]} - {*_LETTERS})
         found = f"has unknown letters {' '.join(unknown)}" if unknown else "cannot be read"
         letters = "0 none, d data mean, m model mean, a their average, h one half, r random"
         remedy = f"write one letter per layer ({letters}), then ^b or ^l and _s, as in dd^b_s"
-        raise Misfit("", f"{told} {found}; {remedy}")
+        raise FieldError(f"{told} {found}; {remedy}")
 
     def __str__(self) -> str:
         """Canonical spelling: letters, then ``^b`` or ``^l``, then ``_s``; bare when neither matters."""
@@ -73,14 +74,14 @@ class Sampler(NamedTuple):
         match, told = re.fullmatch(_SAMPLER, text), f"sampler {text[:_LONGEST]!r}"
         if match is None or len(text) > _LONGEST:
             forms = "CD-k, PCD-k, PT_c, PT_c-k or exact, as in PCD-1 or PT_10"
-            raise Misfit("", f"{told} is unknown; write {forms}")
+            raise FieldError(f"{told} is unknown; write {forms}")
         try:
             (steps,) = whole_numbers([match[2] or match[4] or "1"], "steps k", 1)
             (temperatures,) = whole_numbers([match[3] or "1"], "temperatures c")
         except ValueError as error:
-            raise Misfit("", f"{told}: {error}") from None
+            raise FieldError(f"{told}: {error}") from None
         if match[3] and temperatures < 2:
-            raise Misfit("", f"{told}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one")
+            raise FieldError(f"{told}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one")
         return cls(steps, temperatures, match[1] == "CD", text == "exact")
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from cbm_cli.datasets.spec import DataSpec, FileName
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
 from cbm_cli.grid.rules import conflicts, needs
 from cbm_cli.grid.source import Value
@@ -28,7 +28,6 @@ from cbm_cli.grid.values import (
     Fraction,
     Frozen,
     Interval,
-    Misfit,
     NotNegative,
     Parts,
     Positive,
@@ -294,7 +293,7 @@ def _recorders(match: re.Match) -> str:
         if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
             own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
             hint = own or did_you_mean(name, RECORDERS)
-            raise Misfit("", f"there is no recorder {name[:60] or 'without a name'}{hint}")
+            raise FieldError(f"there is no recorder {name[:60] or 'without a name'}{hint}")
     return "+".join(dict.fromkeys(names))
 
 
@@ -400,15 +399,15 @@ class Settings(Frozen):
     def _check(self) -> "Settings":
         for path, reason in self.unused().items():
             if not path.startswith("sliding_factor"):  # pre-training hands it to layers that do not slide
-                raise Misfit(path, f"{path} {reason}")
+                raise FieldError(f"{path} {reason}", path)
         self.check()
         return self
 
     def check(self) -> None:
-        """Raise Misfit for settings that contradict each other."""
+        """Raise FieldError for settings that contradict each other."""
         for wrong, path, told in conflicts(self):
             if wrong:
-                raise Misfit(path, told)
+                raise FieldError(told, path)
 
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
@@ -556,9 +555,9 @@ def _column(text: str) -> str:
     name = text.replace(".", "_")
     found = [name] if name in NESTED else meant(text, COLUMNS)
     if len(found) > 1:
-        raise Misfit("", f"several columns are called {text}; name one of {', '.join(found)}")
+        raise FieldError(f"several columns are called {text}; name one of {', '.join(found)}")
     if not found:
-        raise Misfit("", f"there is no column {text}{did_you_mean(name, COLUMNS)}")
+        raise FieldError(f"there is no column {text}{did_you_mean(name, COLUMNS)}")
     return found[0]
 
 
@@ -598,12 +597,12 @@ class TableSpec(Frozen):
     def _check(self) -> "TableSpec":
         """Refuse columns that are named twice, and leave out of the default axes what another one names."""
         if self.by and not self.choose:
-            raise Misfit("by", "has no effect without choose, as in choose: learning_rate")
+            raise FieldError("has no effect without choose, as in choose: learning_rate", "by")
         taken: dict[str, str] = {}
         for axis in (axis for axis in (*AXES, "choose") if axis in self.model_fields_set):
             for column in getattr(self, axis):
                 if column in taken:
-                    raise Misfit(axis, f"{column} is among the {taken[column]}; name it once")
+                    raise FieldError(f"{column} is among the {taken[column]}; name it once", axis)
                 taken[column] = axis
         for axis in {*AXES} - self.model_fields_set:
             self.__dict__[axis] = tuple(column for column in getattr(self, axis) if column not in taken)

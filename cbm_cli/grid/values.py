@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cbm_cli.errors import CbmError
 from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
 
 
@@ -39,14 +38,6 @@ class Frozen(BaseModel):
     def default_of(cls, field: str) -> Any:
         """Return the value of a field that is not given."""
         return cls.model_fields[field].default
-
-
-class Misfit(CbmError, ValueError):
-    """A value that does not fit; ``field`` is the one to look at first, dotted where nested, or empty."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
 
 
 def about(default: Any, description: str) -> Any:

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cbm_cli.datasets.dataset import DataError, Dataset, Image
+from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.loading import catalogue, describe, load
 from cbm_cli.datasets.published import SOURCES
 from cbm_cli.datasets.spec import available
+from cbm_cli.errors import FieldError
 from cbm_cli.grid.settings import Data
 from numpy.testing import assert_array_equal
 
@@ -296,7 +297,7 @@ def test_rows_are_read_only_bytes_and_stay_so_when_sent_to_another_process(mnist
     assert_array_equal(np.concatenate([data.train, data.valid]), load("mnist").train)
     assert len(data.valid) == 20
     assert refusal(load, "mnist", hold_out=50).field == "hold_out"
-    error = pickle.loads(pickle.dumps(DataError("words", "path")))
+    error = pickle.loads(pickle.dumps(FieldError("words", "path")))
     assert (str(error), error.field) == ("words", "path")
 
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 from cbm_cli.datasets.columns import Columns
-from cbm_cli.datasets.files import ALL, rows_of
+from cbm_cli.datasets.files import ALL, table_of
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.published import find
 from numpy.testing import assert_allclose, assert_array_equal
@@ -192,7 +192,7 @@ FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
 @pytest.mark.parametrize("what", FRAMES)
 def test_data_frames_say_what_is_no_unit(what):
     frame, columns, told = FRAMES[what]
-    assert holds(refusal(rows_of, frame, columns), told)
+    assert holds(refusal(table_of, frame, columns), told)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_data_frames_say_what_is_no_unit(what):
 )
 def test_data_frames_are_rows_whatever_their_types(kind):
     frame = frame_of(label=2).astype({f"p{n}": kind for n in range(5)})
-    found = rows_of(frame, Columns("1, 2, 3, 4, 5"))
+    found = table_of(frame, Columns("1, 2, 3, 4, 5"))
     assert_array_equal(found.values, ROWS)
     assert found.names == ("p0", "p1", "p2", "p3", "p4")
 
@@ -224,14 +224,14 @@ def batch(frame):
 
 @pytest.mark.parametrize("made", [polars, arrow, batch])
 def test_frames_of_other_libraries_turn_themselves_into_pandas(made):
-    found = rows_of(made(frame_of(kind="a")), Columns(dropped="kind"))
+    found = table_of(made(frame_of(kind="a")), Columns(dropped="kind"))
     assert_array_equal(found.values, ROWS)
     assert found.names == ("p0", "p1", "p2", "p3", "p4")
-    assert holds(refusal(rows_of, made(frame_of(kind="a"))), "row 1, column 6 (kind)|drop: [kind]")
+    assert holds(refusal(table_of, made(frame_of(kind="a"))), "row 1, column 6 (kind)|drop: [kind]")
     gaps = made(frame_of().astype(object).mask(np.eye(12, 5, dtype=bool), None))
-    assert holds(refusal(rows_of, gaps), "5 gaps|row 5, column 5 (p4)")
+    assert holds(refusal(table_of, gaps), "5 gaps|row 5, column 5 (p4)")
     flags = made(frame_of(ROWS.astype(bool)))
-    assert_array_equal(rows_of(flags).values, ROWS)
+    assert_array_equal(table_of(flags).values, ROWS)
 
 
 class Foreign:
