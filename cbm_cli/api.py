@@ -276,8 +276,8 @@ def run(
 
 def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     """Return fields of ``data:`` for a file that holds the units of data frames and arrays."""
+    from cbm_cli.datasets.loading import read_parts
     from cbm_cli.datasets.spec import make_spec
-    from cbm_cli.datasets.units import read_parts
 
     if isinstance(data, str):
         return data

@@ -10,7 +10,7 @@ from cbm_cli.cli.common import note, print_list
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
-    from cbm_cli.datasets.loading import Entry
+    from cbm_cli.datasets.fetch import Listing
     from cbm_cli.datasets.published import DataSource
 
 
@@ -29,18 +29,23 @@ def list_(names: tuple[str, ...]) -> None:
     environment variable CBM_DATA_DIR, then in the user's cache, and compared with their checksums. The exit
     code is 1 if one is wrong.
     """
-    from cbm_cli.datasets.loading import catalogue
-    from cbm_cli.datasets.spec import written
+    from cbm_cli.datasets.fetch import catalogue
 
     entries, rows = catalogue(*[_source(name).name for name in names]), []
     for entry in entries if names else ():
         _describe(entry)
     for entry in entries:
-        sizes = " + ".join(f"{count:,}" for count in entry.rows.values())
-        ones = "?" if entry.ones is None else f"{entry.ones:.1%}"
-        where, source = str(entry.folder) if entry.state == "ok" else entry.state, entry.source
-        rows.append((written(source.example), f"{sizes} x {entry.width}", ones, where, source.description))
-    damaged = [entry.problem for entry in entries if entry.state == "damaged"]
+        source, file = entry.source, next(iter(entry.files), None)
+        sizes = " + ".join(f"{count:,}" for count in source.rows.values())
+        ones = "?" if source.ones is None else f"{source.ones:.1%}"
+        where = str(file.path.parent) if entry.state == "ok" and file and file.path else entry.state
+        rows.append((source.written, f"{sizes} x {source.width}", ones, where, source.description))
+    damaged = [
+        f"{entry.source.name}: {file.path}: {file.verdict}"
+        for entry in entries
+        for file in entry.files
+        if entry.state == "damaged" and file.verdict != "ok"
+    ]
     missing = [entry.source.name for entry in entries if entry.state == "missing"]
     if not names:
         print_list(("write in a grid", "rows x width", "ones", "where", "about"), rows)
@@ -53,14 +58,12 @@ def list_(names: tuple[str, ...]) -> None:
         raise SystemExit(1)
 
 
-def _describe(entry: Entry) -> None:
+def _describe(entry: Listing) -> None:
     """Print what is known of a data set, a line for each word."""
-    from cbm_cli.datasets.spec import written
-
     source = entry.source
-    lines = [("about", source.description), ("in a grid", f"data: {written(source.example)}")]
-    lines += [(part, f"{rows:,} rows of {entry.width}") for part, rows in entry.rows.items()]
-    lines.append(("ones", "not known without the files" if entry.ones is None else f"{entry.ones:.2%}"))
+    lines = [("about", source.description), ("in a grid", f"data: {source.written}")]
+    lines += [(part, f"{rows:,} rows of {source.width}") for part, rows in source.rows.items()]
+    lines.append(("ones", "not known without the files" if source.ones is None else f"{source.ones:.2%}"))
     words = ("source", "home", "cite", "licence", "remark") if source.forms else ("source",)
     lines += [(word, getattr(source, word)) for word in words if getattr(source, word)]
     lines.append(("state", entry.state))
@@ -78,9 +81,11 @@ def fetch(names: tuple[str, ...]) -> None:
     Files that are here and right are not downloaded again. Files go to the folder named by the environment
     variable CBM_DATA_DIR, or to the user's cache. An interrupted download starts again; complete files stay.
     """
-    from cbm_cli.datasets.fetch import fetch, fetchable
+    from cbm_cli.datasets.fetch import fetch
+    from cbm_cli.datasets.published import SOURCES
 
-    wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
+    every = [name for name, source in SOURCES.items() if source.downloads]
+    wanted = list(dict.fromkeys(one for name in names for one in (every if name == "all" else [name])))
     for name in wanted:
         if not _source(name).forms:
             raise CbmError(f"{name} is generated; it has no files")

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +13,15 @@ _LABEL = re.compile(r"(.*[ _.-])?(class|label|target|id|index)(e?s)?|y|#|unnamed
 _LONGEST = 10_000  # characters of a list of columns
 
 
-def columns_text(given: Any) -> Any:
+def columns_text(given: Any) -> str:
     """Return names and numbers of columns, a list or text separated by commas, as canonical text."""
-    given = given.tolist() if hasattr(given, "tolist") else given  # NumPy's and pandas' numbers and lists
-    text = as_line(map(str, given)) if isinstance(given, list | tuple | range) else given
-    text = str(text) if type(text) is int else text
-    if not isinstance(text, str):
-        return text  # which pydantic refuses
-    items = [] if len(text) > _LONGEST or CONTROL.search(text) else _items(text)
-    if not items or not all(items):
+    text = str(given) if type(given) is int or (hasattr(given, "dtype") and not given.ndim) else given
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set):
+        whole = (int(one) if isinstance(one, float) and one.is_integer() else one for one in given)
+        text = as_line(map(str, whole))
+    odd = not isinstance(text, str) or len(text) > _LONGEST or CONTROL.search(text)
+    items = [] if odd else _items(text)
+    if not items or not all(items) or {"True", "False"} & {*items}:
         raise ValueError("must be names or numbers of columns, as in [id, 3, last]")
     return as_line(items)
 

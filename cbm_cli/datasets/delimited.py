@@ -22,6 +22,7 @@ _GAP = re.compile(r"[?.-]?|<?na>?|#?n/a|nan|null|none", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?)", re.IGNORECASE)
 _ASK = "write header: true or header: false"
 _TRUTH = re.compile("true|false", re.IGNORECASE)
+_DIGITS = re.compile(r"[\d\s.,'%/:+-]+")  # 1,000 or 10%, which may be values
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,11 @@ def read_text(content: bytes, header: bool | None = None) -> Rows:
     top = int(names is first)
     width = len(second if top else first)
     if top and not second:
-        raise FieldError(f"holds names and no rows of numbers: {shortened(', '.join(first))}")
+        line, _, _ = body.partition(b"\n")
+        raise FieldError(f"holds names and no rows of numbers: {shortened(line.decode().strip())}")
     if width > _WIDEST:
         raise FieldError(f"has more than {_WIDEST:,} columns; save it as NPY")
-    check_size(8 * (body.count(b"\n") + 1) * width)
+    check_size(8 * (body.count(b"\n") + (not body.endswith(b"\n")) - top) * width)
     how: dict[str, Any] = {"sep": r"\s+" if mark == " " else mark, "skipinitialspace": True}
     how |= {"header": None, "skiprows": top, "na_values": _GAPS, "low_memory": False}
     frame = pd.DataFrame()
@@ -124,8 +126,8 @@ def _names(first: list[str], second: list[str], above: list[str], header: bool |
 def _are_names(fields: list[str], below: list[str]) -> bool | None:
     """Whether fields are names of columns, and no values; None if they may be either.
 
-    Words are names, where one has a letter, and no number and no gap stands beside them. Numbers may be names
-    if they are whole and none stands twice, or if a word beside them stands above a number.
+    Words are names, where they are more than digits and marks, and no number and no gap stands beside them.
+    Numbers may be names if they are whole and none stands twice, or if a word beside them stands above one.
     """
     numbers = [float(field) for field in fields if _NUMBER.fullmatch(field)]
     gaps = [n for n, field in enumerate(fields) if _GAP.fullmatch(field)]
@@ -134,8 +136,8 @@ def _are_names(fields: list[str], below: list[str]) -> bool | None:
     words = [n for n, field in enumerate(fields) if not any(match(field) for match in valued)]
     if not numbers and not truth:  # the first column or the last one may have no name
         odd = [n for n in gaps if fields[n] or 0 < n < len(fields) - 1]
-        lettered = any(re.search(r"[^\W\d_]", fields[n]) for n in words)
-        return None if words and (odd or not lettered) else bool(words)
+        plain = all(_DIGITS.fullmatch(fields[n]) for n in words)
+        return None if words and (odd or plain) else bool(words)
     if any(_NUMBER.fullmatch(below[n]) for n in words if n < len(below)):
         return None
     repeated = truth or len({*numbers}) < len(numbers)

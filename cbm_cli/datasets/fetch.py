@@ -1,11 +1,11 @@
-"""Files of published data sets: their checksums, and downloads by pooch.
+"""Files of published data sets: whether they are here, compared with their checksums, and downloads by pooch.
 
 Checksums are of the content after gunzip: some mirrors pack files.
 """
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from typing import Any
 
 from cbm_cli.datasets.files import reading, unpacked
 from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find, home
-from cbm_cli.errors import FieldError
+from cbm_cli.errors import CbmError, FieldError
 
 TRIES = 3  # downloads from one address that may break off
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
@@ -21,50 +21,58 @@ TIMEOUT = 30.0  # seconds without a byte after which a connection counts as brok
 
 @dataclass(frozen=True)
 class Checked:
-    """A file of a data set, compared with its checksum."""
+    """A file of a data set, compared with its checksums."""
 
     stem: str
     path: Path | None  # None: not here
-    expected: str
-    found: str = ""  # its checksum, or why it has none
+    verdict: str  # ok, missing, or what is wrong
     content: bytes = b""
 
-    @property
-    def good(self) -> bool:
-        """Whether it is here and right."""
-        return self.found == self.expected
 
-    @property
-    def verdict(self) -> str:
-        """``ok``, ``missing``, or what is wrong."""
-        if self.path is None or self.good:
-            return "ok" if self.good else "missing"
-        return f"wrong: expected {self.expected}, found {self.found}"
+@dataclass(frozen=True)
+class Listing:
+    """A data set that cbm knows, and whether its files are here."""
+
+    source: DataSource
+    state: str  # generated, ok, missing or damaged (a file is not as published)
+    files: Sequence[Checked]
 
 
 def check(file: File, path: Path | None) -> Checked:
     """Read a file and compare it with its checksums."""
-    first = file.checksums[0]
     if path is None:
-        return Checked(file.stem, None, first)
+        return Checked(file.stem, None, "missing")
     try:
         with reading(path):
             content = unpacked(path)
     except FieldError as error:
-        return Checked(file.stem, path, first, str(error))
-    found = {}
+        return Checked(file.stem, path, f"wrong: expected {file.checksums[0]}, but {error}")
+    found = []
     for expected in file.checksums:
-        git = expected.startswith("git:")  # the SHA-1 of a git blob
-        hasher = hashlib.sha1(b"blob %d\0" % len(content)) if git else hashlib.sha256()
-        hasher.update(content)
-        found[expected] = ("git:" if git else "sha256:") + hasher.hexdigest()
-    right = next((one for one in found if found[one] == one), first)
-    return Checked(file.stem, path, right, found[right], content)
+        kind, _, _ = expected.partition(":")
+        blob = hashlib.sha1(b"blob %d\0" % len(content)) if kind == "git" else hashlib.sha256()
+        blob.update(content)
+        found.append(f"{kind}:{blob.hexdigest()}")
+    wrong = f"wrong: expected {file.checksums[0]}, found {found[0]}"
+    return Checked(file.stem, path, "ok" if {*found} & {*file.checksums} else wrong, content)
 
 
-def fetchable() -> list[str]:
-    """Return the data sets that an address is known for."""
-    return [name for name, source in SOURCES.items() if _forms(source)]
+def catalogue(*wanted: str) -> list[Listing]:
+    """Return the data sets named, or all of them; files are compared with their checksums."""
+    listed = []
+    for source in (SOURCES[name] for name in wanted or SOURCES):
+        here: dict[File, Path | None] = {}
+        try:
+            here |= source.locate()
+            state = "ok" if here else "generated"
+        except FieldError:
+            found = {file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]}
+            here |= {file: next(filter(None, paths), None) for file, paths in found.items()}
+            state = "missing"
+        files = [check(file, path) for file, path in here.items()]
+        damaged = state == "ok" and any(file.verdict != "ok" for file in files)
+        listed.append(Listing(source, "damaged" if damaged else state, files))
+    return listed
 
 
 def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
@@ -75,21 +83,20 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     """
     source = SOURCES[name]
     for place in source.folders:
-        if any(all(_is_good(file, place) for file in form) for form in source.forms):
+        if not all(_lacking(form, place) for form in source.forms):
             return place, False
     folder, problems = home() / source.folder, []
-    for form in _forms(source):
+    for form in source.downloads:
         try:
-            for file in form:
-                if not _is_good(file, folder):
-                    _download(file, folder, say)
+            for file in _lacking(form, folder):
+                _download(file, folder, say)
             return folder, True
         except FieldError as problem:
             problems.append(str(problem))
         except OSError as error:
             told = f"{folder}: cannot write: {error.strerror}; choose another with {VARIABLE}"
             raise FieldError(told) from None
-    lacking = [file for file in source.forms[0] if not _is_good(file, folder)]
+    lacking = _lacking(source.forms[0], folder)
     if not lacking:  # another process has fetched them in the meantime
         return folder, False
     urls = [next(iter(file.urls), f"{file.stem}.gz") for file in lacking]
@@ -97,13 +104,9 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     raise FieldError(f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}")
 
 
-def _is_good(file: File, folder: Path) -> bool:
-    return check(file, find(folder, file.stem)).good
-
-
-def _forms(source: DataSource) -> list[tuple[File, ...]]:
-    """Return the forms of a data set that can be downloaded."""
-    return [form for form in source.forms if all(file.urls for file in form)]
+def _lacking(form: Sequence[File], folder: Path) -> list[File]:
+    """Return the files of a form that are not here, or wrong."""
+    return [file for file in form if check(file, find(folder, file.stem)).verdict != "ok"]
 
 
 def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
@@ -121,10 +124,9 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
             pooch.HTTPDownloader(False, 1 << 14, **options)(url, target, None)
         except HTTPError as error:  # which trying again does not mend
             answer = error.response.status_code if error.response is not None else "an error"
-            raise _Refused(f"{url} answers {answer}") from None
-        checked = check(file, Path(target))
-        if not checked.good:
-            raise _Refused(f"{url}: {checked.verdict}")
+            raise CbmError(f"{url} answers {answer}") from None
+        if (verdict := check(file, Path(target)).verdict) != "ok":
+            raise CbmError(f"{url}: {verdict}")
 
     for url in file.urls:
         say(f"fetching {url}")
@@ -133,7 +135,7 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
             store = pooch.create(part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1)
             try:
                 found = store.fetch(name, downloader=get)
-            except _Refused as error:
+            except CbmError as error:
                 problems.append(str(error))
             except (RequestException, ValueError):
                 problems.append(f"{url} broke off or cannot be reached, {TRIES} times")
@@ -143,7 +145,3 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
                 os.replace(found, folder / name)
                 return
     raise FieldError("; ".join(problems))
-
-
-class _Refused(Exception):
-    """An address gives something else than the file."""

@@ -66,7 +66,7 @@ def unpacked(path: Path) -> bytes:
         raise FieldError(f"no such file{near(path)}")
     content = content_of(path)
     if content.startswith(b"\x1f\x8b"):
-        with gzip.open(io.BytesIO(content)) as stream:
+        with located("", "gzip"), gzip.open(io.BytesIO(content)) as stream:
             content = stream.read(MOST_BYTES + 1)
         check_size(len(content))
     if not content:
@@ -307,17 +307,23 @@ def _mat(content: bytes) -> dict[str, NDArray]:
 
 
 def _check_elements(variable: bytes, order: str) -> None:
-    """Refuse a variable of a MAT file whose elements have no known type or no end, at which SciPy crashes."""
-    kind, size = struct.unpack(f"{order}II", variable[:8])
-    at = 8
+    """Refuse a variable of a MAT file whose elements are unknown, too few or without end: SciPy crashes."""
+    (kind, size), at, found = struct.unpack(f"{order}II", variable[:8]), 8, 0
+    (flags,) = struct.unpack(f"{order}I", variable[16:20])
     while at < len(variable) and kind == 14:
         word, length = struct.unpack(f"{order}II", variable[at : at + 8])
         if word >> 16:  # of at most four bytes, within its own head
             word, length = word & 0xFFFF, 0
-        if word not in _MAT_TYPES or (word == 14 and variable[16] > 3):  # only cells and structs hold arrays
+        if word not in _MAT_TYPES or (word == 14 and flags & 0xFF > 3):  # only cells and structs hold arrays
             raise ValueError(f"an element of the type {word}")
-        at += 8 + -(-length // 8) * 8
-    if kind != 14 or size + 8 != len(variable) or at != len(variable):
+        at, found = at + 8 + -(-length // 8) * 8, found + 1
+    needed = (6 if flags & 0xFF == 5 else 4) + bool(flags & 0x800)  # of sparse and of complex numbers
+    if (
+        kind != 14
+        or size + 8 != len(variable)
+        or at != len(variable)
+        or (flags & 0xFF > 3 and found < needed)
+    ):
         raise ValueError("a variable has other bytes than its head says")
 
 

@@ -2,20 +2,23 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from os import PathLike
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cbm_cli.arrays import check_size
+from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, Dataset
-from cbm_cli.datasets.fetch import Checked, check
-from cbm_cli.datasets.files import tables_in
-from cbm_cli.datasets.published import SOURCES, DataSource, find, near
+from cbm_cli.datasets.fetch import check
+from cbm_cli.datasets.files import Table, in_order, reading, table_of, tables_in, unpacked
+from cbm_cli.datasets.grey import binarised, units_of
+from cbm_cli.datasets.published import SOURCES, near, own_file
 from cbm_cli.datasets.spec import DataSpec, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
-from cbm_cli.datasets.units import binarised, read_own
 from cbm_cli.errors import FieldError
 from cbm_cli.text import count, did_you_mean
 
@@ -98,9 +101,66 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
     return f"{line} ({', '.join(others)})" if others else line
 
 
+def read_parts(
+    spec: DataSpec,
+    given: Mapping[str, Any],
+    folder: str | Path = "",
+    width: int = 0,
+    names: tuple[str, ...] = (),
+) -> dict[str, Table]:
+    """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
+
+    These are files, of which the first may hold other parts too, or what `table_of` takes.
+    """
+    parts: dict[str, Table] = {}
+    columns = Columns(spec.columns, spec.drop)
+    for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
+        source = given.get(option)
+        if source is None:
+            continue
+        is_file = isinstance(source, str | PathLike)
+        where = str(own_file(folder, str(source))) if is_file else f"data[{option!r}]"
+        with reading(where, option):
+            if is_file:
+                found = tables_in(unpacked(Path(where)), columns, spec.header)
+            else:
+                found = {"": table_of(source, columns)}
+            found = {name or part: table for name, table in found.items()}
+            if part not in found:
+                raise FieldError(f"has no {part} part; it has {', '.join(found)}")
+            for name in found if part == "train" else [part]:
+                if name in parts:
+                    raise FieldError(f"the {name} part is in {parts[name].where} already; remove one of them")
+                label = f"{where} ({name})" if len(found) > 1 else where
+                parts[name] = replace(found[name], where=label)
+    return _matched(parts, width, names)
+
+
+def _matched(parts: dict[str, Table], width: int, names: tuple[str, ...]) -> dict[str, Table]:
+    """Return parts with the columns of the first, matched by name; sparse ones are filled up with zeros."""
+    width = max(width, *(part.values.shape[1] for part in parts.values()))
+    for name, part in parts.items():
+        missing = width - part.values.shape[1]
+        if part.sparse and missing:
+            with reading(part.where):
+                check_size(len(part.values) * width * part.values.itemsize)
+            values = np.pad(part.values, ((0, 0), (0, missing)))
+            parts[name] = replace(part, values=values)
+    train = parts["train"]
+    for name, part in parts.items():
+        with reading(part.where, name):
+            if names and part.names:
+                part = in_order(part, names, len(names), "the machine")
+            parts[name] = in_order(part, names or train.names, train.values.shape[1], train.where)
+    return parts
+
+
 def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: tuple[str, ...] = ()) -> Dataset:
     if spec.path:
-        dataset = read_own(spec, folder, width, names)
+        parts = read_parts(spec, spec.model_dump(), folder, width, names)
+        (units, levels), train = units_of(spec, parts), parts["train"]
+        rows: dict[str, Any] = units
+        dataset = Dataset(spec.unflipped, **rows, levels=levels, image=train.image, names=train.names)
     elif spec.name in _TOYS:
         dataset = _TOYS[spec.name](**{option: getattr(spec, option) for option in SOURCES[spec.name].options})
     else:
@@ -119,7 +179,7 @@ def _published(spec: DataSpec) -> Dataset:
     rows: dict[str, np.ndarray] = {}
     for file, path in source.locate().items():
         checked = check(file, path)
-        if not checked.good:
+        if checked.verdict != "ok":
             told = f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it again"
             raise FieldError(told, "name")
         for part, table in tables_in(checked.content, header=False).items():
@@ -157,46 +217,3 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
         of = np.random.Generator(np.random.Philox(key=spec.seed)).permutation(of)
     parts: dict[str, Any] = {part: dataset.train[of == n] for n, part in enumerate(("train", *sizes))}
     return replace(dataset, **parts)
-
-
-# What there is
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A data set that cbm knows, with its example, and whether its files are here."""
-
-    source: DataSource
-    rows: dict[str, int]  # by part
-    width: int
-    ones: float | None  # share in all parts; None if not known without the files
-    state: str  # generated, ok, missing or damaged (a file is not as published)
-    files: Sequence[Checked] = ()
-    folder: Path | None = None  # of the files; None for a generated or a missing data set
-    problem: str | None = None  # why it cannot be used
-
-
-def catalogue(*wanted: str) -> list[Entry]:
-    """Return what is known of the data sets named, or of all; files are compared with their checksums."""
-    entries = []
-    for source in (SOURCES[name] for name in wanted or SOURCES):
-        known = source, source.rows, source.width, source.ones
-        try:
-            here = source.locate()
-        except FieldError as error:
-            places = {
-                file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]
-            }
-            files = [check(file, next(filter(None, paths), None)) for file, paths in places.items()]
-            entries.append(Entry(*known, "missing", files, None, str(error)))
-            continue
-        if not here:
-            dataset = load(**source.example)
-            rows = {part: len(values) for part, values in dataset.parts.items()}
-            entries.append(Entry(source, rows, dataset.width, float(np.mean(dataset.train)), "generated"))
-            continue
-        files = [check(file, path) for file, path in here.items()]
-        wrong = [f"{source.name}: {file.path}: {file.verdict}" for file in files if not file.good]
-        folder, state = next(iter(here.values())).parent, "damaged" if wrong else "ok"
-        entries.append(Entry(*known, state, files, folder, wrong[0] if wrong else None))
-    return entries

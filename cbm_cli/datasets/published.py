@@ -36,7 +36,7 @@ def data_in(folder: Path | None) -> Iterator[None]:
 
 def own_file(folder: str | Path, name: str) -> Path:
     """Return where a file of a user's own is: below the folder of its grid, or as `data_in` says."""
-    elsewhere, path = _ELSEWHERE.get(), Path(folder, name).expanduser()
+    elsewhere, path = _ELSEWHERE.get(), Path(folder, expanded(name))
     if elsewhere is None:
         return path
     below = elsewhere / name
@@ -86,14 +86,20 @@ class DataSource:
     remark: str = ""
 
     @property
-    def takes(self) -> tuple[str, ...]:
-        """Fields of ``data:`` that it takes beside ``name``, ``flip`` and ``hold_out``."""
-        return (*self.options, *(("binarise", "threshold") if self.grey else ()))
+    def downloads(self) -> tuple[tuple[File, ...], ...]:
+        """The forms that have addresses."""
+        return tuple(form for form in self.forms if all(file.urls for file in form))
 
     @property
     def example(self) -> dict[str, Any]:
         """What to write under ``data:`` in a grid."""
         return {"name": self.name} | {option: limits["example"] for option, limits in self.options.items()}
+
+    @property
+    def written(self) -> str:
+        """The example as a grid has it: ``mnist``, or ``{name: bars-and-stripes, size: 3}``."""
+        fields = ", ".join(f"{option}: {value}" for option, value in self.example.items())
+        return f"{{{fields}}}" if self.options else self.name
 
     @property
     def folders(self) -> list[Path]:
@@ -103,7 +109,7 @@ class DataSource:
         that `cbm data fetch` fills, and the folder itself.
         """
         named = _ELSEWHERE.get(), os.environ.get(VARIABLE), user_cache_path("cbm") / "data"
-        roots = [_expanded(root) for root in named if root]
+        roots = [expanded(root, VARIABLE) for root in named if root]
         inside = (self.name, self.folder, "") if self.forms else ()
         return list(dict.fromkeys(root / folder for root in roots for folder in inside))
 
@@ -132,17 +138,16 @@ class DataSource:
 
 def home() -> Path:
     """Return the folder that files are fetched into: the one in ``CBM_DATA_DIR``, or the user's cache."""
-    return _expanded(os.environ.get(VARIABLE) or user_cache_path("cbm") / "data")
+    return expanded(os.environ.get(VARIABLE) or user_cache_path("cbm") / "data", VARIABLE)
 
 
-def _expanded(folder: str | Path) -> Path:
-    """Return a folder of data with the home folder in place of ``~``; FieldError without one."""
+def expanded(path: str | Path, named: str = "") -> Path:
+    """Return a path with the home folder in place of ``~``; FieldError, which begins with a name, without."""
     try:
-        return Path(folder).expanduser()
+        return Path(path).expanduser()
     except RuntimeError:
-        raise FieldError(
-            f"{VARIABLE} {folder}: there is no home folder of this user; write the whole path"
-        ) from None
+        told = f"{path}: there is no home folder of this user; write the whole path"
+        raise FieldError(f"{named} {told}".lstrip()) from None
 
 
 def find(folder: Path, stem: str) -> Path | None:

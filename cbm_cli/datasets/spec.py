@@ -19,14 +19,23 @@ from pydantic import (
 )
 
 from cbm_cli.datasets.columns import columns_text
-from cbm_cli.datasets.published import SOURCES, DataSource, near, own_file
+from cbm_cli.datasets.published import SOURCES, DataSource, expanded, near, own_file
 from cbm_cli.errors import FieldError
-from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, shortened, whole_number
+from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, shortened, text_of, whole_number
 
 OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")  # fields that are for files
 _HELD = ("hold_out", "hold_out_test", "rows", "seed")  # fields of the rows that are held out
 
-_Count = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(whole_number)]
+
+def whole(minimum: int) -> Any:
+    """Return the type of a whole number from ``minimum`` on."""
+    return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(whole_number)]
+
+
+def real(**limits: Any) -> Any:
+    """Return the type of a finite number; those that agree in 12 digits, as tables print them, are one."""
+    digits = AfterValidator(lambda value: float(text_of(value)))
+    return Annotated[float, Field(allow_inf_nan=False, **limits), digits]
 
 
 def _rows_or_share(given: Any) -> Any:
@@ -36,38 +45,38 @@ def _rows_or_share(given: Any) -> Any:
         number = 0.0
     if not 0 < number < 1 and not (number.is_integer() and 1 <= number <= LARGEST):
         raise ValueError(f"must be rows, or a share between 0 and 1, not {shortened(str(given))}")
-    return number if number < 1 else int(number)
+    return float(text_of(number)) if number < 1 else int(number)
 
 
+def _printable(text: str) -> str:
+    if CONTROL.search(text) or max(map(len, text.encode().split(b"/"))) > 255:
+        raise ValueError(
+            "cannot be a name; use up to 100 letters (files: 255), without line breaks and escapes"
+        )
+    return text
+
+
+def _file_name(text: str) -> str:
+    if FORMULA.match(text):
+        raise ValueError(f"begins with {text[0]}, as formulas of spreadsheets do; write ./ before it")
+    expanded(text)
+    return text
+
+
+_Count: Any = whole(1)
+_Seed: Any = whole(0)
+_Threshold: Any = real(ge=0)
+_Scale: Any = real(gt=0)
 _ROWS, _ITEM = {"type": "integer", "minimum": 1}, {"type": ["string", "number"]}
 _SHARE = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 _ITEMS = {"type": "array", "items": _ITEM, "minItems": 1}
 _Held = Annotated[int | float, BeforeValidator(_rows_or_share), WithJsonSchema({"anyOf": [_ROWS, _SHARE]})]
 _Names = Annotated[str, BeforeValidator(columns_text), WithJsonSchema({"anyOf": [_ITEM, _ITEMS]})]
-
-
-def _name(text: str) -> str:
-    if CONTROL.search(text) or len(text) > 100:
-        raise ValueError("cannot be a name; use up to 100 characters, without line breaks and escapes")
-    return text
-
-
-def _file_name(text: str) -> str:
-    if CONTROL.search(text) or max(map(len, text.encode().split(b"/"))) > 255 or len(text) > 2000:
-        raise ValueError("cannot be the name of a file; it has too many letters, or line breaks or escapes")
-    if FORMULA.match(text):
-        raise ValueError(f"begins with {text[0]}, as formulas of spreadsheets do; write ./ before it")
-    try:
-        Path(text).expanduser()
-    except RuntimeError:
-        raise ValueError("has no home folder of this user; write the whole path") from None
-    return text
-
-
 FileName = Annotated[
     str,
-    Field(min_length=1),
+    Field(min_length=1, max_length=2000),
     BeforeValidator(lambda given: str(given) if isinstance(given, PathLike) else given),
+    AfterValidator(_printable),
     AfterValidator(_file_name),
 ]
 
@@ -80,7 +89,7 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, AfterValidator(_name)] | None = Field(
+    name: Annotated[str, Field(max_length=100), AfterValidator(_printable)] | None = Field(
         None, description="A data set; with path: what to call it, default: the file's"
     )
     size: _Count | None = Field(None, description="Bars & Stripes: side; Shifting Bar: number of pixels")
@@ -89,7 +98,7 @@ class DataSpec(BaseModel):
     binarise: Literal["threshold", "sample", "none"] | None = Field(
         None, description="What becomes of grey values, which are an error in files unless this is set"
     )
-    threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+    threshold: _Threshold = Field(
         0.5,
         description="Values above it are on; below 1: a share of the scale, else in the file's units",
     )
@@ -99,7 +108,7 @@ class DataSpec(BaseModel):
     header: bool | None = Field(
         None, description="With path: whether the first line of text holds names; asked for where in doubt"
     )
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    scale: _Scale | None = Field(
         None,
         description="With path: the value that is surely on, as 16 or 255; values are divided by it",
     )
@@ -116,9 +125,7 @@ class DataSpec(BaseModel):
     rows: Literal["random", "last"] = Field(
         "random", description="With hold_out: rows drawn at random by seed, or the last ones"
     )
-    seed: Annotated[int, Field(ge=0, le=LARGEST), BeforeValidator(whole_number)] = Field(
-        0, description="With hold_out: number that decides which rows are drawn"
-    )
+    seed: _Seed = Field(0, description="With hold_out: number that decides which rows are drawn")
 
     @model_validator(mode="before")
     @classmethod
@@ -139,59 +146,55 @@ class DataSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check_options(self) -> "DataSpec":
-        source = self._source() if self.path is None else None
-        takes = source.takes if source else (*OF_FILES, "binarise", "threshold")
+        name, source = self.unflipped, self._source() if self.path is None else None
+        known = (*source.options, *(("binarise", "threshold") if source.grey else ())) if source else ()
+        takes = known if source else (*OF_FILES, "binarise", "threshold")
         for option in ("size", "bar", "binarise", "threshold", *OF_FILES):
             if option not in takes and self._is_given(option):
                 more = "; files of your own take it, with path" if option in OF_FILES else ""
                 told = f"has no option {option}{more}; it takes {', '.join((*takes, 'flip', 'hold_out'))}"
-                raise FieldError(f"{self.unflipped} {told}", option)
+                raise FieldError(f"{name} {told}", option)
         for option in ("rows", "seed"):
             if self._is_given(option) and not (self.hold_out or self.hold_out_test):
-                told = f"{option} has no effect without hold_out, as in hold_out: 0.2"
-                raise FieldError(told, option)
+                raise FieldError(f"{option} has no effect without hold_out, as in hold_out: 0.2", option)
         if self.rows == "last" and self._is_given("seed"):
             raise FieldError("seed has no effect with rows: last; remove one of them", "seed")
         if self._is_given("binarise") and self._is_given("threshold"):
-            told = f"{self.unflipped}: threshold has no effect where binarise is {self.binarise}"
+            told = f"{name}: threshold has no effect where binarise is {self.binarise}"
             raise FieldError(f"{told}; remove one of them", "threshold")
-        if source:
-            self._check_named(source)
-        elif self.unflipped in SOURCES:
-            told = f"{self.unflipped} is the name of a data set that cbm knows"
+        if source and self.threshold >= 1:
+            told = f"{name}: threshold {self.threshold:g} is out of range; it must be below 1"
+            raise FieldError(told, "threshold")
+        if not source and name in SOURCES:
+            told = f"{name} is the name of a data set that cbm knows"
             raise FieldError(f"{told}; add a name of your own, as in name: my-data", "name")
-        elif FORMULA.match(self.unflipped):
-            told = f"the name {self.unflipped} begins like a formula of a spreadsheet"
-            raise FieldError(f"{told}; add a name, as in name: my-data", "name")
+        if FORMULA.match(name):
+            told = f"the name {name} begins like a formula of a spreadsheet; add a name, as in name: my-data"
+            raise FieldError(told, "name")
         return self
 
     def _source(self) -> DataSource:
-        """Return what is known of the data set of this name."""
-        name = self.name
-        if name is None:
-            told = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
-            raise FieldError(told)
-        if name not in SOURCES:
-            hint = did_you_mean(name, SOURCES)
-            hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
-            raise FieldError(f"data set {name!r} is unknown{hint}", "name")
-        return SOURCES[name]
-
-    def _check_named(self, source: DataSource) -> None:
-        name, example = source.name, source.example
+        """Return what is known of the data set of this name; FieldError also for sizes out of range."""
+        if self.name is None:
+            raise FieldError("needs the name of a data set, or the path of a file, as in {path: rows.csv}")
+        if self.name not in SOURCES:
+            hint = did_you_mean(self.name, SOURCES)
+            if Path(self.name).suffix and "mean" not in hint:
+                hint += f"; for a file write {{path: {self.name}}}"
+            raise FieldError(f"data set {self.name!r} is unknown{hint}", "name")
+        source = SOURCES[self.name]
         for option, limits in source.options.items():
             value, least, most = getattr(self, option), limits["least"], limits["most"]
             if value is None:
-                spelled = ",".join(f"{key}={number}" for key, number in example.items() if key != "name")
-                remedy = f"write {written(example)}, on a command line {name}:{spelled}"
-                raise FieldError(f"{name} needs a {option}; {remedy}", option)
+                spelled = ",".join(f"{name}={one['example']}" for name, one in source.options.items())
+                remedy = f"write {source.written}, on a command line {self.name}:{spelled}"
+                raise FieldError(f"{self.name} needs a {option}; {remedy}", option)
             if not least <= value <= most:
-                raise FieldError(f"{name}: {option} {value} is out of range; it is {least} to {most}", option)
+                told = f"{self.name}: {option} {value} is out of range; it is {least} to {most}"
+                raise FieldError(told, option)
         if self.bar and self.size and self.bar >= self.size:
             raise FieldError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
-        if self.threshold >= 1:
-            told = f"threshold {self.threshold:g} is out of range; it must be below 1"
-            raise FieldError(f"{name}: {told}", "threshold")
+        return source
 
     def _is_given(self, option: str) -> bool:
         if option == "binarise":
@@ -215,15 +218,14 @@ def make_spec(**options: Any) -> DataSpec:
         return DataSpec(**options)
     except ValidationError as error:
         first = error.errors()[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, FieldError):
+        field, cause = str(next(iter(first["loc"]), "")), first.get("ctx", {}).get("error")
+        if isinstance(cause, FieldError) and not field:
             raise cause from None
-        field = str(first["loc"][0])
-        if first["type"] == "extra_forbidden":
-            told = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
-            raise FieldError(told, field) from None
-        given = shortened(repr(first["input"]))
-        raise FieldError(f"{field} {given}: {first['msg'].lower()}", field) from None
+        told = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
+        if first["type"] != "extra_forbidden":
+            given = shortened(" ".join(repr(first["input"]).split()))
+            told = f"{field} {given}: {cause or first['msg'].lower()}"
+        raise FieldError(told, field) from None
 
 
 def available(data: DataSpec, folder: str | Path = "") -> str:
@@ -237,12 +239,6 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
     except FieldError as error:
         return str(error)
     return ""
-
-
-def written(example: dict[str, Any]) -> str:
-    """Return how a grid writes a data set: ``mnist``, or ``{name: bars-and-stripes, size: 3}``."""
-    name, *options = (f"{option}: {value}" for option, value in example.items())
-    return f"{{{', '.join((name, *options))}}}" if options else example["name"]
 
 
 def spec_of(cell: Mapping[str, Any]) -> DataSpec:

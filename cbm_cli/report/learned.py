@@ -187,7 +187,7 @@ def _data_of(folder: Path, spec: DataSpec) -> Dataset:
 def filters_panels(results: Results | None, names: Sequence[str], options: Options) -> list[Panel]:
     """Draw filters of one trial's machine of each cell, projected to the visible units (Fig. 15)."""
 
-    def table_of(machine: Layered) -> NDArray:
+    def rows_of(machine: Layered) -> NDArray:
         layer = representations.layer_of(machine, options.layer)
         units = representations.chosen(machine.sizes[1:], SHOWN, seed=1)[layer - 1]
         return normalised(representations.filters(machine)[layer - 1][units])
@@ -195,13 +195,13 @@ def filters_panels(results: Results | None, names: Sequence[str], options: Optio
     machines = machines_of(results, names, options)
     sizes = (one.machine.sizes[representations.layer_of(one.machine, options.layer)] for one in machines)
     which = "Filters chosen at random" if max(sizes) > SHOWN else "Filters"
-    return _tiles(machines, table_of, f"{which}, each normalised by itself; white excites")
+    return _tiles(machines, rows_of, f"{which}, each normalised by itself; white excites")
 
 
 def samples_panels(results: Results | None, names: Sequence[str], options: Options) -> list[Panel]:
     """Draw samples of one trial's machine of each cell, by parallel tempering."""
 
-    def table_of(machine: Layered) -> NDArray:
+    def rows_of(machine: Layered) -> NDArray:
         if machine.kind == "auto-encoder":
             told = "samples: an auto encoder has no distribution to draw from; see filters or activity"
             raise CbmError(told)
@@ -209,17 +209,17 @@ def samples_panels(results: Results | None, names: Sequence[str], options: Optio
         return draw(flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1, start=None).samples
 
     said = f"Samples by parallel tempering at 10 temperatures, {_SWEEPS:,} sweeps from random states"
-    return _tiles(machines_of(results, names, options), table_of, said)
+    return _tiles(machines_of(results, names, options), rows_of, said)
 
 
-def _tiles(machines: Sequence[Shown], table_of: Callable[[Layered], NDArray], said: str) -> list[Panel]:
+def _tiles(machines: Sequence[Shown], rows_of: Callable[[Layered], NDArray], said: str) -> list[Panel]:
     """Draw rows of each machine as small pictures, in a panel of its own."""
     panels = []
     for one in machines:
         data = None
         with suppress(FieldError):
             data = one.data()
-        rows, image = table_of(one.machine), shape_of(data, one.machine.sizes[0])
+        rows, image = rows_of(one.machine), shape_of(data, one.machine.sizes[0])
         title = ", ".join(filter(None, [one.panel, one.line]))
         notes = [said, *one.notes]
         if one.machine.names and image.height == 1:

@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cbm_cli.datasets.dataset import Dataset, Image
-from cbm_cli.datasets.loading import catalogue, describe, load
+from cbm_cli.datasets.fetch import catalogue
+from cbm_cli.datasets.loading import describe, load
 from cbm_cli.datasets.published import SOURCES
 from cbm_cli.datasets.spec import available
 from cbm_cli.errors import FieldError
@@ -139,9 +140,11 @@ def test_real_files_have_the_sizes_and_the_ones_that_are_listed(name, real_data_
         pytest.skip(f"{name} is not here")
     data, (entry,) = load(name), catalogue(name)
     assert entry.state == "ok"
-    assert {part: len(rows) for part, rows in data.parts.items()} == entry.rows
+    assert {part: len(rows) for part, rows in data.parts.items()} == entry.source.rows
     assert all(rows.max() == 1 for rows in data.parts.values())
-    assert np.concatenate([*data.parts.values()]).mean() == pytest.approx(entry.ones, abs=5e-6)
+    assert np.concatenate([*data.parts.values()]).mean() == pytest.approx(
+        entry.source.ones, abs=5e-6
+    )
 
 
 SIZES = {  # rows and columns of the publications, as the benchmark's table has them
@@ -356,14 +359,14 @@ def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belon
     assert [name for name, *_ in rows[2:]] == PUBLISHED
     assert holds(listed.stderr, f"{' '.join(PUBLISHED)}|cbm data fetch NAME")
     entries = {entry.source.name: entry for entry in catalogue()}
-    assert [name for name, entry in entries.items() if entry.problem] == PUBLISHED
+    assert [name for name, entry in entries.items() if entry.state == "missing"] == PUBLISHED
     for entry in [*entries.values()][:2]:
         data = load(**entry.source.example)
-        assert entry.rows == {"train": len(data.train)}
-        assert (entry.width, entry.ones, entry.state) == (
+        facts = entry.source.rows, entry.source.width, entry.source.ones
+        assert facts == (
+            {"train": len(data.train)},
             data.width,
-            data.train.mean(),
-            "generated",
+            pytest.approx(data.train.mean(), abs=5e-6),
         )
     shown = cbm("data", "list", "dna").stdout
     lines = [re.split(r"  +", line) for line in shown.splitlines()]

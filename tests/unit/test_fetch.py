@@ -280,13 +280,12 @@ def test_without_a_network_one_line_says_what_to_put_where(toy, server, place):
 def test_a_set_that_fails_does_not_keep_the_others_from_coming(
     toy, server, place, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(fetching, "fetchable", lambda: ["web", "dna", "rcv1"])
     for name in ("web", "rcv1"):
         (form,) = SOURCES[name].forms
         forms = [tuple(replace(one, urls=(f"{server.address}/{one.stem}",)) for one in form)]
         monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], forms=tuple(forms)))
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-    refused = cbm("data", "fetch", "all", code=2)
+    refused = cbm("data", "fetch", "web", "dna", "rcv1", code=2)
     assert [line.partition(":")[0] for line in str(refused.error).splitlines()] == ["web", "rcv1"]
     assert holds(refused.stderr, "web.npz|rcv1.train.data|404")
     assert_whole(place)
@@ -324,7 +323,8 @@ def test_addresses_and_checksums_are_well_formed():
         assert all(re.match("https?://", url) for url in file.urls)
         assert all(url.rpartition("/")[2].removesuffix(".gz") == file.stem for url in file.urls)
     published = [name for name, source in SOURCES.items() if source.forms]
-    assert fetching.fetchable() == [name for name in published if name != "web-reshuffled"]
+    fetched = [name for name, source in SOURCES.items() if source.downloads]
+    assert fetched == [name for name in published if name != "web-reshuffled"]
 
 
 @pytest.mark.parametrize(

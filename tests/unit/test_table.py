@@ -94,7 +94,7 @@ def shown(table, format="text", coloured=False):
     return table.document().render(format, coloured)
 
 
-def table_of(table):
+def rows_of(table):
     """Groups and rows of the text, cell by cell."""
     lines = [line.strip() for line in shown(table).splitlines() if line.startswith(" ")]
     return [re.split(" {2,}", line) for line in lines[2:]]
@@ -151,7 +151,7 @@ CD-1-0.1 & \multicolumn{3}{c}{-- [n=0/6]} & \multicolumn{3}{c}{--} \\
 
 def test_cells_have_marks_and_flags_in_every_format(small):
     good, bad = "-52.50 ± 1.87 (-90.0)", "-57.00 ± 3.74 (-90.0)"
-    assert table_of(small) == [
+    assert rows_of(small) == [
         ["shifting-bar"],
         ["PT_10-0.1", f"*{good}", bad],
         ["CD-1-0.05", f"*{good}", f"*{good}"],
@@ -281,7 +281,7 @@ def test_latex_spells_powers_of_ten(value, spelled):
 
 def test_the_final_value_is_said_once():
     frame, runs = with_column()
-    assert table_of(build(runs, frame=frame, statistic="final"))[1][1:] == ["*-90.00 ± 0.00"] * 2
+    assert rows_of(build(runs, frame=frame, statistic="final"))[1][1:] == ["*-90.00 ± 0.00"] * 2
     assert "final values" not in notes_of(build(runs, frame=frame, statistic="final"))[0]
 
 
@@ -289,7 +289,7 @@ def test_rows_are_sorted_by_the_settings_in_the_order_asked():
     """The grid has schemes outside samplers."""
     runs = [(planned(offsets=o, sampler=s), UP) for o in ("00", "d0") for s in ("PT_10", "CD-1")]
     table = build(runs, axes={"rows": ["sampler", "offsets"], "columns": ["learning_rate"]})
-    assert [row[0] for row in table_of(table)[1:]] == ["PT_10-00", "PT_10-d0", "CD-1-00", "CD-1-d0"]
+    assert [row[0] for row in rows_of(table)[1:]] == ["PT_10-00", "PT_10-d0", "CD-1-00", "CD-1-d0"]
     assert shown(table).splitlines()[2].split()[0] == "sampler-offsets"
     columns = build(runs, axes={"columns": ["sampler", "offsets"]}).columns
     assert [(one["sampler"], one["offsets"]) for one in columns][:2] == [
@@ -369,7 +369,7 @@ def test_settings_that_vary_within_a_cell():
     runs = [(cell, UP) for cell in (planned(), planned() | {"run_id": "other", "model_hidden": 8})]
     _, words = refused(runs, axes={"rows": ["sampler", "learning_rate"]})
     assert all(name in words for name in ("shifting-bar, PT_10, 0.1, 00", "model_hidden", "--rows"))
-    groups = table_of(build(runs, axes={"groups": ["data", "model_hidden"]}))[::2]
+    groups = rows_of(build(runs, axes={"groups": ["data", "model_hidden"]}))[::2]
     assert groups == [["shifting-bar, hidden units 4"], ["shifting-bar, hidden units 8"]]
     inits = {"00": "zero", "dd^b": "inverse-sigmoid"}  # which follow from offsets: not needed
     varied = product((0, 200), (4, 8), inits)
@@ -380,7 +380,7 @@ def test_settings_that_vary_within_a_cell():
     table = build([(cell, UP) for cell in cells])
     assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
     stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "4-200", "8-0", "8-200")]
-    assert [row[0] for row in table_of(table)[1:]] == stubs
+    assert [row[0] for row in rows_of(table)[1:]] == stubs
     assert [cell.n for cell in cells_of(table)] == [6] * 8
 
 
@@ -447,7 +447,7 @@ def auto_encoders(**choices):
 
 def test_the_lowest_cost_is_the_best_and_its_epoch_stands_beside_it():
     table = auto_encoders(statistic="max")
-    assert table_of(table)[1:] == [
+    assert rows_of(table)[1:] == [
         ["back-propagation-0.1", "*0.52500 ± 0.0187 (217)", "0.65000 ± 0.0374 (200)"],
         ["back-propagation-0.5", "*0.52000 ± 0.0158 (200) [1 diverged]", "*0.65000 ± 0.0374 (200)"],
     ]
@@ -522,7 +522,7 @@ def with_column(**columns):
 def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
     frame, runs = with_column(weight_norm_final=lambda cell, trial: 10 + 10 * cell + trial)
     table = build(runs, frame=frame, metric="weight_norm")
-    assert table_of(table)[1][1:] == ["12.5 ± 1.9", "22.5 ± 1.9"]
+    assert rows_of(table)[1][1:] == ["12.5 ± 1.9", "22.5 ± 1.9"]
     assert "weight norm" in notes_of(table)[0]
     assert numbers(table)[0] == ["6"]
     assert "best='lowest'" in notes_of(table)[1]
@@ -601,7 +601,7 @@ def test_results_of_cbm_evaluate_are_of_the_final_machine():
     frame, runs = with_column(train_log_likelihood_ais=lambda cell, trial: -5 - trial / 10)
     table = build(runs, frame=frame, metric="train_log_likelihood_ais")
     assert "rain log-likelihood (AIS)" in notes_of(table)[0]
-    assert table_of(table)[1][1:] == ["*-52.50 ± 1.87"] * 2
+    assert rows_of(table)[1][1:] == ["*-52.50 ± 1.87"] * 2
     said = refused(runs, frame=frame, metric="train_log_likelihood_ais", statistic="max")
     assert said[0] == "--statistic max"
 
@@ -613,7 +613,7 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
     assert table.cells.measure.metric.column == "train_log_likelihood"
     assert table.layout.rows[-1] == "model_kind"
     assert [cell.n for cell in cells_of(table)] == [6, 0]
-    assert table_of(table)[2] == ["PT_10-0.1-auto-encoder", "–"]
+    assert rows_of(table)[2] == ["PT_10-0.1-auto-encoder", "–"]
     assert numbers(table) == [["6"]]  # nothing incomplete or diverged
 
 
@@ -627,7 +627,7 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
     ],
 )
 def test_a_marked_difference_shows_in_the_digits(other, cells):
-    assert table_of(of_offsets([-0.27] * 6, np.resize(other, 6)))[1][1:] == cells
+    assert rows_of(of_offsets([-0.27] * 6, np.resize(other, 6)))[1][1:] == cells
 
 
 def test_trials_of_runs_no_longer_asked_for_are_left_out():

@@ -1,93 +1,14 @@
-"""What becomes of the values of files and data frames: binary units, or probabilities in steps of 1/255."""
+"""What becomes of grey values: binary units, or probabilities in steps of 1/255."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from os import PathLike
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.arrays import check_size
-from cbm_cli.datasets.columns import Columns
-from cbm_cli.datasets.dataset import PARTS, Dataset
-from cbm_cli.datasets.files import NOISE, Table, in_order, reading, table_of, tables_in, unpacked
-from cbm_cli.datasets.published import own_file
+from cbm_cli.datasets.files import NOISE, Table
 from cbm_cli.datasets.spec import DataSpec
 from cbm_cli.errors import FieldError
-
-
-def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0, names: tuple[str, ...] = ()) -> Dataset:
-    """Return the data set of a user's files; rows of LIBSVM files are filled up to ``width``.
-
-    Columns with names are put into the order of ``names``, where a machine has some.
-
-    FieldError for files that are missing, damaged or of no known format, parts that differ in their columns,
-    and grey values without `binarise` or on an unknown scale.
-    """
-    parts = read_parts(spec, spec.model_dump(), folder, width, names)
-    units, levels = _units(spec, parts)
-    train = parts["train"]
-    rows: dict[str, Any] = units
-    return Dataset(spec.unflipped, **rows, levels=levels, image=train.image, names=train.names)
-
-
-def read_parts(
-    spec: DataSpec,
-    given: Mapping[str, Any],
-    folder: str | Path = "",
-    width: int = 0,
-    names: tuple[str, ...] = (),
-) -> dict[str, Table]:
-    """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
-
-    These are files, of which the first may hold other parts too, or what `table_of` takes.
-    """
-    parts: dict[str, Table] = {}
-    columns = Columns(spec.columns, spec.drop)
-    for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
-        source = given.get(option)
-        if source is None:
-            continue
-        is_file = isinstance(source, str | PathLike)
-        where = str(own_file(folder, str(source))) if is_file else f"data[{option!r}]"
-        with reading(where, option):
-            if is_file:
-                found = tables_in(unpacked(Path(where)), columns, spec.header)
-            else:
-                found = {"": table_of(source, columns)}
-            found = {name or part: table for name, table in found.items()}
-            if part not in found:
-                raise FieldError(f"has no {part} part; it has {', '.join(found)}")
-            for name in found if part == "train" else [part]:
-                if name in parts:
-                    raise FieldError(f"the {name} part is in {parts[name].where} already; remove one of them")
-                label = f"{where} ({name})" if len(found) > 1 else where
-                parts[name] = replace(found[name], where=label)
-    return _matched(parts, width, names)
-
-
-def _matched(parts: dict[str, Table], width: int, names: tuple[str, ...]) -> dict[str, Table]:
-    """Return parts with the columns of the first, matched by name; sparse ones are filled up with zeros."""
-    width = max(width, *(part.values.shape[1] for part in parts.values()))
-    for name, part in parts.items():
-        missing = width - part.values.shape[1]
-        if part.sparse and missing:
-            with reading(part.where):
-                check_size(len(part.values) * width * part.values.itemsize)
-            values = np.pad(part.values, ((0, 0), (0, missing)))
-            parts[name] = replace(part, values=values)
-    train = parts["train"]
-    for name, part in parts.items():
-        with reading(part.where, name):
-            if names and part.names:
-                part = in_order(part, names, len(names), "the machine")
-            parts[name] = in_order(part, names or train.names, train.values.shape[1], train.where)
-    return parts
-
-
-# Grey values
+from cbm_cli.text import text_of
 
 
 def binarised(
@@ -109,13 +30,14 @@ def binarised(
         if binarise == "sample":
             return (rng.random(values.shape) < values / scale).view(np.uint8)
         if values.dtype == np.uint8:
-            return (values >= np.count_nonzero(np.arange(256) / scale <= threshold)).view(np.uint8)
+            low = sum(float(text_of(v / scale)) <= threshold for v in range(256))  # in 12 digits, as it is
+            return (values >= low).view(np.uint8)
         return (values / scale > threshold).view(np.uint8)
 
     return {part: units(values) for part, values in parts.items()}
 
 
-def _units(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArray], int]:
+def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArray], int]:
     """Return the units of all parts and the value that is surely on."""
     rows = {name: part.values for name, part in parts.items()}
     where, values = parts["train"].where, rows["train"]
