@@ -247,7 +247,7 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
         ([[1, None, 2, 1]], "row 1, column 3 is 2"),
         ([[1, None, 2]], "1 x 3"),
         ([[1, None, 1, 0], [1, None, 1, 0]], ""),  # more than samples
-        (b"1,x,0,\n", "row 1, column 2"),
+        (b"1,x,0,\n", "line 1, column 2"),
         (b"1,,0,\n1,0,\n", "line 2"),
         (b"", "empty"),
         (b"a,b,c,d\n", "no rows"),

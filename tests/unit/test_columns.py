@@ -63,6 +63,8 @@ NUMBERED = list(range(30))
         ({"drop": np.int64(4)}, [0, 1, 2]),
         ({"columns": np.arange(1, 3)}, [0, 1]),
         ({"columns": pd.Index(["c", "a"])}, [2, 0]),
+        ({"columns": np.float64([3, 1])}, [2, 0]),
+        ({"columns": dict.fromkeys(["c", "a"]).keys()}, [2, 0]),
     ],
 )
 @pytest.mark.parametrize("mark", [",", "\t"])
@@ -127,8 +129,10 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
         ({"drop": "x\ny"}, ""),
         ({"drop": "a" * 200_000}, ""),
         ({"drop": True}, ""),
+        ({"columns": np.array([True, False, True, False])}, "as in [id, 3, last]"),
+        ({"columns": {"a": 1}}, "as in [id, 3, last]"),
     ],
-    ids=range(14),
+    ids=range(16),
 )
 def test_columns_that_are_not_there_are_named(options, named):
     write(table(["a", "b", "c", "class"], A, B, C, D))
@@ -355,7 +359,7 @@ BITS = "0,1,1,0\n1,0,1,0\n1,1,0,1\n"
             "0,0.1,1,1.1",
             "99,0,0,0",
         ),
-        *("a,1,2,3", "a,1,1,2", "?,b,c,d", "x,,u,z", "0,1,setosa,2"),
+        *("a,1,2,3", "a,1,1,2", "?,b,c,d", "x,,u,z", "0,1,setosa,2", "1.2.3,50%,1:2,7/8"),
     ],
 )
 def test_numbers_in_a_first_line_are_asked_about_and_never_a_row_or_names_in_silence(names, rows):

@@ -160,9 +160,15 @@ def test_a_sparse_array_that_points_outside_of_itself_is_refused():
         content[at : at + 4] = np.array(value, "<i4").tobytes()
         Path("bad.mat").write_bytes(content)
         assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
+    content = mat_file(False, train=csr_matrix(np.eye(3)))
+    starts = (np.array(of, "<i4").tobytes() for of in ([0, 1, 2, 3], [0, 2**28, -(2**28), 0]))
+    Path("bad.mat").write_bytes(content.replace(*starts))  # an empty matrix, by its last number
+    assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
 
 
-@pytest.mark.parametrize(("at", "value"), [(128, 99), (132, 7), (136, 99), (152, 99), (156, 3)])
+@pytest.mark.parametrize(
+    ("at", "value"), [(128, 99), (132, 7), (136, 99), (145, 8), (152, 99), (156, 3), (184, 14)]
+)
 @pytest.mark.parametrize("more", [{}, {"train": csr_matrix(np.eye(3))}])
 def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value, more):
     content = bytearray(mat_file(False, **more))

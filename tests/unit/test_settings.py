@@ -343,6 +343,8 @@ def test_numbers_that_print_alike_are_one_setting():
     (other,) = cells("rbm", learning_rate=0.1 + 0.2, weight_scale=0.1)
     assert run_ids(one, 1, "")[0] == run_ids(other, 1, "")[0]
     assert len(cells("rbm", momentum="[0.3, 0.300000000001]")) == 2
+    for field in ("threshold", "hold_out", "binarise: none, scale"):
+        assert len(cells("rbm", data=f"{{path: a.npy, {field}: {rates}}}")) == 1
 
 
 def test_content_decides_a_run_id_and_names_are_labels():
