@@ -122,7 +122,7 @@ class Comparison:
         yield (
             "z: difference, obtained less published, in standard errors. These include both spreads and the "
             "rounding of the published value. Published final values and epochs have no spread: the obtained "
-            f"one is used for both. ! marks more than {LIMIT:g} standard errors. Of right values 5% have it, "
+            f"one is used for both. ! marks more than {LIMIT:g} standard errors. 5% of right values have it, "
             f"with few trials up to {1 - self.chances.min().min():.0%}."
         )
         if self.cells["table"].isin(OF_MEAN).any():

@@ -42,7 +42,7 @@ def table_page(comparison: Comparison, judged: list[Judged], texts: Mapping[int,
     counts = score(comparison).set_index("table")
     blocks = [
         "# Tables of the paper",
-        "Published beside obtained values, printed by `python reproduction/compare.py`. Each experiment is "
+        "Published next to obtained values, printed by `python reproduction/compare.py`. Each experiment is "
         "repeated by `cbm run experiments.yaml EXPERIMENT`.",
         "\n".join(f"- {note}" for note in comparison.notes()),
     ]
@@ -71,7 +71,7 @@ def figure_page(judged: list[Judged], texts: Mapping[int, Any]) -> list[str]:
         "# Figures of the paper",
         "`python reproduction/figures.py RESULTS FOLDER NUMBER` draws the panels of a figure from results "
         "with curves. The kept results have no curves of experiments with many trials. The pictures here "
-        "were drawn when the experiments were run, some with fewer trials than the numbers beside them.",
+        "were drawn when the experiments were run, some with fewer trials than the text says.",
     ]
     for number, its in texts.items():
         pictures = sorted(PAGES.glob(f"figure-{number}[-.]*png"), key=lambda path: path.stem)
