@@ -17,7 +17,7 @@ from pathlib import Path
 
 from distributed import Client, Scheduler
 
-from cbm_cli.results.store import stores_in
+from cbm_cli.results import Store
 from tests.processes import LoopbackCluster, children, start
 
 GRID = """
@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[tuple, tuple]:
     """All curves, records and machines."""
     return {
         (store.experiment, run_id, number): (record.curve, record.records, record.machine, record.files)
-        for store in stores_in(folder)
+        for store in (Store(path.parent) for path in sorted(folder.glob("*/trials.jsonl")))
         for run_id, lines in store.lines().items()
         for number in lines
         for record in store.journal.records([(run_id, number)])

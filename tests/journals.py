@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from cbm_cli.grid.settings import TableSpec
+from cbm_cli.results import Results
 from cbm_cli.results.journal import FORMAT, Manifest, sealed
-from cbm_cli.results.store import stores_in
 from cbm_cli.results.writing import EXPORTS, KINDS
 
 from tests.builders import files
@@ -26,12 +26,16 @@ def trials_of(folder):
     return exports | contents_of(folder)
 
 
+def stores_in(folder):
+    """The experiments of a results folder."""
+    results = Results(Path(folder))
+    return [results.store(name) for name in results.experiments()]
+
+
 def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "best")):
     """Curves, records and machines of finished trials, by run-id, number and kind."""
     stores = (
-        store
-        for store in stores_in(Path(folder))
-        if store.experiment in experiments or not experiments
+        store for store in stores_in(folder) if store.experiment in experiments or not experiments
     )
     places = ((store, *key) for store in stores for key in finished_in(store))
     return {

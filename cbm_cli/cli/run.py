@@ -77,7 +77,7 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
         agenda = make_agenda(selected, output, folder=grid.parent)
         _say_what_is_read(agenda)
         if dry_run:
-            _describe(agenda, workers)
+            _describe(agenda, 1 if scheduler else max(workers, 1))
         else:
             with _explained():
                 _run_and_show(agenda, workers, scheduler, output, options["fail_fast"])
@@ -141,6 +141,9 @@ def _say_what_is_read(agenda: Agenda) -> None:
     for one in agenda.experiments:
         if told := not_reused(agenda.stores[one.name], agenda.run_ids[one.name]):
             note(told)
+    if agenda.beyond:
+        why = "their states are of longer trainings, or began at another machine"
+        note(f"{count(agenda.beyond, 'trial')} start anew: {why}")
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
     for spec, model in halves.items():
@@ -165,9 +168,8 @@ def _describe(agenda: Agenda, workers: int) -> None:
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
     trials = count(agenda.total, "trial")
     say(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
-    if seconds := seconds_to_do(agenda):
-        on = count(max(workers, 1), "worker")
-        say(f"about {duration(seconds / max(workers, 1))} on {on}, by the times of finished trials")
+    if seconds := seconds_to_do(agenda, workers):
+        say(f"about {duration(seconds)} on {count(workers, 'worker')}, by the times of finished trials")
 
 
 def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool) -> None:

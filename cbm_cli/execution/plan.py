@@ -1,6 +1,6 @@
 """From experiments to the trials that still have to be run."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,13 +12,11 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution.start import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
-from cbm_cli.results.journal import Head
-from cbm_cli.results.store import states_in
+from cbm_cli.results.journal import Key
+from cbm_cli.results.outcome import Machine
 from cbm_cli.trial.checks import check, check_metric
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
-
-Key = tuple[str, int]  # run-id and trial number
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Job:
     sources: dict[str, str] = field(default_factory=dict)  # texts of a user's own recorders, by name
     course: str = ""  # the run-id without the length of training, which shorter and longer trainings share
     start: Start | None = None  # the machine that it starts from, if any
-    states: tuple[Path, ...] = ()  # of this training or a shorter or longer one, to continue from
+    state: Path | None = None  # of this training, or of one of another length, to continue from
 
     @property
     def key(self) -> Key:
@@ -42,27 +40,23 @@ class Job:
 
     def since(self) -> Progress | None:
         """Return where the trial starts: at a state, or from a machine or pre-trained layers."""
-        own = [store.state_path(self.course, *self.key) for store in self.stores[:1]]
-        states = [found for path in {*own, *self.states} if (found := self.state(path))]
-        if states:
-            return max(states, key=lambda one: (one.stage, one.update))
+        if self.state and (state := self.read(self.state)):
+            return state
         if self.start:
             return self.start.progress(self.trial, self.data)
-        layers = self.layers
-        return Progress(None, stage=self.stages, pretrained=layers) if layers else None
+        return Progress(None, stage=self.stages, pretrained=self.layers) if self.layers else None
 
-    def state(self, path: Path) -> Progress | None:
+    def read(self, path: Path) -> Progress | None:
         """Read a state; None for one that is beyond the length of this training, or started elsewhere."""
         found = read_progress(path, self.digest)
         is_layer = found is not None and self.pretraining and found.stage < self.stages
         return found if found is not None and (is_layer or found.update <= self.updates) else None
 
     @property
-    def layers(self) -> dict | None:
+    def layers(self) -> Machine:
         """Layers that another trial has pre-trained."""
-        if not (self.stores and self.pretraining):
-            return None
-        return self.stores[0].pretrained(self.pretraining, self.trial.number)
+        there = self.pretraining and self.stores
+        return self.stores[0].pretrained(self.pretraining, self.trial.number) if there else {}
 
     @property
     def digest(self) -> str:
@@ -106,6 +100,7 @@ class Agenda:
     resumed: int = 0  # jobs that resume an interrupted trial
     continued: int = 0  # jobs that continue a training of another length
     started: int = 0  # jobs that start from machine files or another experiment
+    beyond: int = 0  # jobs that start anew, as all states are of longer trainings or of other machines
     damaged: list[str] = field(default_factory=list)  # finished trials with damaged files, which run again
     folder: Path = Path()  # paths of a user's own data are relative to it
 
@@ -173,7 +168,11 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Pa
     """
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
-    _refuse_twins(experiments, root)
+    there = {path.parent.name for path in root.glob("*/manifest.json")}
+    for name in (one.name for one in experiments if one.name not in there):
+        if twins := [other for other in there if other.lower() == name.lower()]:
+            same = f"differs from {name} in capitals only, which macOS and Windows do not tell apart"
+            raise CbmError(f"{root / twins[0]}: {same}; rename one, or choose another folder with -o")
     names = make_names(experiments, root, folder)
     stores = {one.name: Store(root / one.name) for one in experiments}
     for store in stores.values():
@@ -182,16 +181,6 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Pa
     agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
     _find_jobs(agenda, names)
     return agenda
-
-
-def _refuse_twins(experiments: Sequence[Experiment], root: Path) -> None:
-    """Refuse an experiment whose folder macOS and Windows would not tell from that of another one."""
-    there = {path.parent.name for path in root.glob("*/manifest.json")}
-    for name in (one.name for one in experiments if one.name not in there):
-        if twins := [other for other in there if other.lower() == name.lower()]:
-            same = f"differs from {name} in capitals only, which macOS and Windows do not tell apart"
-            told = f"{root / twins[0]}: {same}; rename one, or choose another folder with -o"
-            raise CbmError(told)
 
 
 def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
@@ -247,28 +236,37 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
 
 
 def _find_jobs(agenda: Agenda, names: Names) -> None:
-    for store in agenda.stores.values():
-        agenda.damaged += [f"{problem}; what is lost is made again" for problem in store.damaged().values()]
+    """Find the trials that are not finished, in their order, and where each starts."""
     keys, wanted = set[Key](), dict[Key, Job]()
     sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others
     for experiment in agenda.experiments:
-        store = agenda.stores[experiment.name]
-        lines, named = store.lines(), [names.of(experiment, cell) for cell in experiment.cells]
+        store, named = agenda.stores[experiment.name], [names.of(experiment, it) for it in experiment.cells]
+        agenda.damaged += [f"{problem}; what is lost is made again" for problem in store.damaged().values()]
+        lines = store.lines()
         for index, trial in enumerate(experiment):
+            start = named[index % len(named)].start
             job = job_of(trial, named[index % len(named)], store)
             keys.add(job.key)
             line = lines.get(job.run_id, {}).get(trial.number)
             if line and line.finished:
-                if not (problem := _problem(store, line, job)):
+                problem = store.problem(line)
+                if not problem and job.start and job.digest and store.record(*job.key).start != job.digest:
+                    told = f"started from another machine than {job.start.file} holds now"
+                    problem = f"{store.journal.path}: trial {trial.number} of {job.run_id}: {told}"
+                if not problem:
                     continue
                 agenda.damaged.append(f"{problem}; this trial is run again")
             known = wanted.setdefault(job.key, job)
             if store not in known.stores:
                 wanted[job.key] = replace(known, stores=(*known.stores, store))
-            start = named[index % len(named)].start
             if isinstance(start, TrialStarts):
                 sources.setdefault((start.fact, trial.number), (experiment, start))
-    _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted})
+    told: dict[tuple[str, str], str] = {}  # of the first unfinished trial of each pair of experiments
+    for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
+        if (run_id, number) not in wanted and number not in start.store.finished(run_id):
+            error = CbmError(start.unfinished(number), field="start_from")
+            told.setdefault((user.name, start.source.name), user.located(start.cell, error))
+    _raise_all(told.values())
     states = states_in(names.root)
     agenda.jobs = [_counted(job, agenda, states) for job in _in_order([*wanted.values()])]
     agenda.done = len(keys) - len(wanted)
@@ -279,16 +277,6 @@ def job_of(trial: Trial, named: Named, store: Store) -> Job:
     start = named.start.of(trial.number) if named.start else None
     facts = named.pretraining, named.sources, named.course, start
     return Job(trial, named.run_id, named.data, (store,), *facts)
-
-
-def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]]) -> None:
-    """Raise CbmError for trials that others start from, unless they are finished."""
-    told: dict[tuple[str, str], str] = {}  # of the first unfinished trial of each pair of experiments
-    for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
-        if number not in start.store.finished(run_id):
-            error = CbmError(start.unfinished(number), field="start_from")
-            told.setdefault((user.name, start.source.name), user.located(start.cell, error))
-    _raise_all(told.values())
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
@@ -302,34 +290,32 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=turn)
 
 
-def _counted(job: Job, agenda: Agenda, states: Mapping[Key, Sequence[Path]]) -> Job:
-    """Count a job by what it continues from; states that cannot be read are removed.
+def states_in(root: Path) -> dict[Key, list[Path]]:
+    """Return the states of trials of all experiments of a results folder, by course and number."""
+    found = defaultdict[Key, list[Path]](list)
+    for folder in sorted(root.glob("*/checkpoints")):
+        for state in Store(folder.parent).states():
+            found[state.course, state.trial].append(state.path)
+    return found
 
-    ``states`` are those of all trials, by course and number.
-    """
-    found: dict[Path, Progress] = {}
-    for path in states.get((job.course, job.trial.number), ()):
+
+def _counted(job: Job, agenda: Agenda, states: Mapping[Key, Sequence[Path]]) -> Job:
+    """Count a job by what it continues from: the furthest state; those that cannot be read are removed."""
+    paths, found = states.get((job.course, job.trial.number), ()), dict[Path, tuple[int, int]]()
+    for path in paths:
         try:
-            if state := job.state(path):
-                found[path] = state
+            if state := job.read(path):
+                found[path] = state.stage, state.update
         except CbmError as error:
             agenda.damaged.append(str(error))
             path.unlink(missing_ok=True)
     if found:
-        path = max(found, key=lambda one: (found[one].stage, found[one].update))
+        path = max(found, key=found.__getitem__)
         is_own = path == job.stores[0].state_path(job.course, *job.key)
         agenda.resumed += is_own
         agenda.continued += not is_own
-        return replace(job, states=(*found,))
+        return replace(job, state=path)
+    agenda.beyond += any(path.exists() for path in paths)
     agenda.started += job.start is not None
-    agenda.resumed += job.layers is not None
+    agenda.resumed += bool(job.layers)
     return job
-
-
-def _problem(store: Store, line: Head, job: Job) -> str:
-    """Say what is wrong with a finished trial, or nothing."""
-    problem = store.problem(line)
-    if not problem and job.start and job.digest and store.record(*job.key).start != job.digest:
-        told = f"{store.journal.path}: trial {job.trial.number} of {job.run_id}"
-        return f"{told}: started from another machine than {job.start.file} holds now"
-    return problem

@@ -1,9 +1,4 @@
-"""Where packets of tasks run: this process, processes of this computer, a Dask cluster. All are executors.
-
-A pool has ``threads``, each of which gets ``ahead`` packets. If it is ``apart``, a lost worker takes nothing
-with it but its own packet. Tasks look at ``stopped``; ``stop()`` asks them to return what they have. A task
-fails once so many packets with it were lost: ``deaths``.
-"""
+"""Where packets of tasks run: this process, processes of this computer, a Dask cluster. All are executors."""
 
 import logging
 import multiprocessing
@@ -21,7 +16,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import work
 
@@ -30,10 +24,38 @@ LOOK_EVERY = 0.5  # seconds between two looks at which workers a cluster has
 _CALL = f"__import__({work.__name__!r}, fromlist=['']).{{}}"
 
 
-class Here(Executor):
-    """This process: for debugging, and on computers with one core."""
+class Pool(Executor):
+    """What the loop in `spread` needs of a place where packets run.
+
+    Attributes
+    ----------
+    threads : int
+        How many packets run at once.
+    ahead : int
+        Short packets that each thread gets.
+    apart : bool
+        Whether a lost worker takes nothing with it but its own packet.
+    deaths : int
+        A task fails once so many packets with it were lost.
+    stopped : callable
+        What tasks ask, where they run, whether to return what they have.
+    """
 
     threads, ahead, apart, deaths = 1, 1, True, 1
+    stopped: Callable[[], bool]
+
+    def stop(self) -> None:
+        """Let `stopped` be true from now on."""
+
+    def explain(self, error: Exception) -> str:
+        """Return why a packet was lost; CbmError if the whole run must end."""
+        if isinstance(error, BrokenProcessPool):
+            return "a worker process died (out of memory? -j gives fewer processes)"
+        return f"{type(error).__name__}: {error}"
+
+
+class Here(Pool):
+    """This process: for debugging, and on computers with one core."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self.stopped = stopping.is_set
@@ -43,18 +65,11 @@ class Here(Executor):
         (future := Future[Any]()).set_result(function(*arguments))
         return future
 
-    def stop(self) -> None:
-        """Do nothing: the tasks look at the same event."""
 
-    def explain(self, error: Exception) -> str:
-        """Return why a packet was lost."""
-        raise error
-
-
-class Processes(Executor):
+class Processes(Pool):
     """Worker processes of this computer: a pool for each, so that one that dies breaks no other."""
 
-    ahead, apart, deaths, stopped = 1, True, 3, staticmethod(work.is_flagged)
+    deaths, stopped = 3, staticmethod(work.is_flagged)
 
     def __init__(self, workers: int) -> None:
         self.threads, self.context = workers, _fork_server()
@@ -64,32 +79,23 @@ class Processes(Executor):
 
     def submit(self, function: Callable, /, *arguments: Any, **_: Any) -> Future:
         """Let an idle worker call a function of a packet and its data sets, a new one if there is none."""
-        for pool in [pool for pool, last in self.last.items() if last.done()]:
+        packet, *datasets = arguments
+        idle = [pool for pool, last in self.last.items() if last.done()]
+        while True:
+            pool = idle.pop() if idle else ProcessPoolExecutor(1, self.context, work.begin, (self.flag,))
+            known = self.known.setdefault(pool, set())
+            sent = [data.digest if data.digest in known else data for data in datasets]
             try:
-                return self._submit_to(pool, function, *arguments)
-            except BrokenProcessPool:
+                self.last[pool] = pool.submit(function, packet, *sent)
+            except BrokenProcessPool:  # it died while it had nothing to do
                 del self.last[pool], self.known[pool]
-        pool = ProcessPoolExecutor(1, self.context, work.begin, (self.flag,))
-        return self._submit_to(pool, function, *arguments)
-
-    def _submit_to(
-        self, pool: ProcessPoolExecutor, function: Callable, packet: work.Packet, *datasets: Dataset
-    ) -> Future:
-        known = self.known.setdefault(pool, set())
-        sent = [data.digest if data.digest in known else data for data in datasets]
-        self.last[pool] = pool.submit(function, packet, *sent)
-        known |= {data.digest for data in datasets}
-        return self.last[pool]
+                continue
+            known |= {data.digest for data in datasets}
+            return self.last[pool]
 
     def stop(self) -> None:
         """Ask all workers to return."""
         self.flag.value = 1
-
-    def explain(self, error: Exception) -> str:
-        """Return why a packet was lost."""
-        if isinstance(error, BrokenProcessPool):
-            return "a worker process died (out of memory? -j gives fewer processes)"
-        return f"{type(error).__name__}: {error}"
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all workers, those that work (after an error, or without an answer in time) at once."""
@@ -99,7 +105,7 @@ class Processes(Executor):
             pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
-class Cluster(Executor):
+class Cluster(Pool):
     """All workers that a Dask cluster has at any time; lost ones are the business of Dask."""
 
     ahead, apart, deaths = 2, False, 2
@@ -137,6 +143,8 @@ class Cluster(Executor):
             except Exception as error:  # it may come back: Dask tries as long as it is configured to
                 if self.client.status == "closed":
                     raise self._lost(error) from None
+            if new := [*workers.keys() - self.workers.keys()]:
+                self._check(new)
             for worker in self.workers.keys() - workers.keys():
                 self.say(f"worker {worker} is gone; its trials run elsewhere")
             self.workers, self.looked = dict(workers), time.monotonic()
@@ -150,18 +158,16 @@ class Cluster(Executor):
     def submit(self, function: Callable, /, *arguments: Any, **_: Any) -> Future:
         """Let any worker run a packet, the one function that is called here."""
         packet, *datasets = arguments
-        given = pickle.dumps(packet), work.environment(), *map(self._send, datasets)
+        for data in datasets:  # futures, which Dask makes again where they are lost
+            known = self.sent.get(data.digest)
+            if known is None or known.status not in ("pending", "finished"):
+                pickled = pickle.dumps(data)
+                self.sent[data.digest] = self.client.submit(pickle.loads, pickled, pure=False)
+        given = pickle.dumps(packet), work.environment(), *(self.sent[data.digest] for data in datasets)
         try:
             return self.executor.submit(eval, _CALL.format("on_cluster(*given)"), {"given": given})
         except Exception as error:  # the connection is closed
             raise self._lost(error) from None
-
-    def _send(self, data: Dataset) -> Any:
-        """Return a future of the data, which Dask makes again where they are lost."""
-        known = self.sent.get(data.digest)
-        if known is None or known.status not in ("pending", "finished"):
-            self.sent[data.digest] = known = self.client.submit(pickle.loads, pickle.dumps(data), pure=False)
-        return known
 
     def stop(self) -> None:
         """Ask all workers to return, without waiting for those that do not answer."""
@@ -173,18 +179,24 @@ class Cluster(Executor):
         threading.Thread(target=ask, daemon=True).start()
 
     def explain(self, error: Exception) -> str:
-        """Return why a packet was lost; CbmError if workers lack this very cbm."""
+        """Return why a packet was lost; CbmError if a worker lacks this very cbm."""
         from distributed.scheduler import KilledWorker
 
         if isinstance(error, KilledWorker):
             return f"{error.allowed_failures + 1} workers died (out of memory?)"
-        ours, there = (
-            work.environment(),
-            self.client.run(eval, _CALL.format("environment()"), on_error="return"),
-        )
-        if others := [f"worker {one} has {has}" for one, has in there.items() if has != ours]:
-            raise CbmError("\n".join(f"--scheduler: {one}; this run needs {ours}" for one in others))
-        return f"{type(error).__name__}: {error}"
+        self._check()
+        return super().explain(error)
+
+    def _check(self, workers: list[str] | None = None) -> None:
+        """Raise CbmError for workers, by default all, whose trials could have other bytes."""
+        ours, there = work.environment(), dict[str, Any]()
+        with suppress(Exception):  # the scheduler is away
+            there = self.client.run(eval, _CALL.format("environment()"), workers=workers, on_error="return")
+        lost = OSError  # of a worker that has left since
+        others = [it for it, has in there.items() if has != ours and not isinstance(has, lost)]
+        if others:
+            told = (f"--scheduler: worker {one} has {there[one]}; this run needs {ours}" for one in others)
+            raise CbmError("\n".join(told))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster, and what runs there."""

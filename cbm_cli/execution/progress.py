@@ -1,5 +1,6 @@
 """What a run tells while it goes on."""
 
+import math
 import time
 from contextlib import AbstractContextManager
 from statistics import fmean
@@ -82,11 +83,17 @@ class RunProgress(Observer):
         return elapsed / gained * (self.total - self.made()) if gained > 0.005 * self.total else None
 
 
-def seconds_to_do(agenda: Agenda) -> float | None:
-    """Return the seconds of all jobs together if each takes as long as finished trials of its cell.
+def seconds_to_do(agenda: Agenda, workers: int) -> float | None:
+    """Return the seconds until all jobs are done if each takes as long as finished trials of its cell.
 
     Cells without finished trials count like those of the other jobs; None without any.
     """
-    past = next((job.stores[0].seconds() for job in agenda.jobs), {})
-    known = {job.run_id: fmean(past[job.run_id]) for job in agenda.jobs if past.get(job.run_id)}
-    return sum(known.get(job.run_id, fmean(known.values())) for job in agenda.jobs) if known else None
+    lines = [store.lines() for store in agenda.stores.values()]
+    past: dict[str, list[float]] = {}
+    for run_id in {job.run_id for job in agenda.jobs}:
+        past[run_id] = [it.seconds for of in lines for it in of.get(run_id, {}).values() if it.finished]
+    known = {run_id: fmean(seconds) for run_id, seconds in past.items() if seconds}
+    if not known:
+        return None
+    mean = fmean(known.get(job.run_id, fmean(known.values())) for job in agenda.jobs)
+    return mean * math.ceil(len(agenda.jobs) / max(workers, 1))

@@ -15,7 +15,7 @@ from typing import Any
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.pool import Cluster, Here, Processes
+from cbm_cli.execution.pool import Cluster, Here, Pool, Processes
 from cbm_cli.execution.work import HELD, PACKET, Failure, Work, run_packet
 from cbm_cli.results import Progress
 from cbm_cli.text import count
@@ -67,28 +67,24 @@ def spread(
             last_call.cancel()
         with pool:
             for tasks in waves:
-                yield from _spread(_Queue(pool, work, deque(tasks), say), stopping)
+                queue, deadline = _Queue(pool, work, deque(tasks), say), math.inf
+                while (queue.waiting or queue.suspects or queue.open) and time.monotonic() < deadline:
+                    if not stopping.is_set():
+                        queue.send()
+                    elif not queue.open:
+                        break
+                    elif deadline == math.inf:
+                        pool.stop()
+                        deadline = time.monotonic() + PATIENCE
+                    for future in wait(queue.open, 0.1, FIRST_COMPLETED).done:
+                        yield from queue.take(future)
+                        deadline = math.inf if deadline == math.inf else time.monotonic() + PATIENCE
+                for task in (*queue.waiting, *queue.suspects, *chain.from_iterable(queue.open.values())):
+                    if task.progress is not None:
+                        task.last = True
+                        yield task, task.progress
     if stopping.is_set():
         raise KeyboardInterrupt
-
-
-def _spread(queue: "_Queue", stopping: threading.Event) -> Iterator[tuple[Task, Any]]:
-    deadline = math.inf
-    while (queue.waiting or queue.suspects or queue.open) and time.monotonic() < deadline:
-        if not stopping.is_set():
-            queue.send()
-        elif not queue.open:
-            break
-        elif deadline == math.inf:
-            queue.pool.stop()
-            deadline = time.monotonic() + PATIENCE
-        for future in wait(queue.open, 0.1, FIRST_COMPLETED).done:
-            yield from queue.take(future)
-            deadline = math.inf if deadline == math.inf else time.monotonic() + PATIENCE
-    for task in (*queue.waiting, *queue.suspects, *chain.from_iterable(queue.open.values())):
-        if task.progress is not None:
-            task.last = True
-            yield task, task.progress
 
 
 @contextmanager
@@ -122,9 +118,7 @@ def _stopped_by_signals(stopping: threading.Event) -> Iterator[threading.Timer]:
 class _Queue:
     """Tasks that wait, and packets that are under way."""
 
-    def __init__(
-        self, pool: Cluster | Processes | Here, work: Work, waiting: deque[Task], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, pool: Pool, work: Work, waiting: deque[Task], say: Callable[[str], None]) -> None:
         self.pool, self.work, self.waiting, self.say = pool, work, waiting, say
         self.suspects = deque[Task]()  # in whose packet a worker died
         self.open: dict[Future, list[Task]] = {}

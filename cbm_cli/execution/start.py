@@ -4,7 +4,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.results import Progress, Store, pretraining_id, run_ids
+from cbm_cli.results.journal import Key
 from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.start import check_machine, start_from_machine
@@ -24,9 +25,9 @@ class Start:
     """The machine that a trial starts from."""
 
     file: Path  # of the machine, or its name
+    read: Callable[[], Layered]
     digest: str = ""  # SHA-256 of a machine file; the trials of experiments have run-ids instead
-    needs: tuple[str, int] | None = None  # run-id and number of the trial that writes the machine
-    content: Callable[[], bytes] | None = None  # of the machine of a trial
+    needs: Key | None = None  # of the trial that writes the machine
 
     def progress(self, trial: Trial, data: Dataset) -> Progress:
         """Return the trial before its first update; errors as for `machine`."""
@@ -36,32 +37,32 @@ class Start:
     def machine(self, settings: Settings, data: Dataset) -> Layered:
         """Read the machine; CbmError if it is missing or does not fit the settings."""
         try:
-            if self.content:
-                machine = read_machine(self.file, self.content())
-            else:
-                machine = _machine(self.file, self.digest)
+            machine = self.read()
             check_machine(settings, data, machine, self.file)
         except CbmError as error:
             raise CbmError(str(error), field="start_from") from None
         return machine
 
 
-@lru_cache(maxsize=2)
-def _machine(file: Path, digest: str) -> Layered:
-    """The machine in a file of this content, which many trials may start from."""
-    return read_machine(file)
-
-
 class FileStarts:
     """The machine files of a cell, relative to the grid's folder."""
 
     def __init__(self, cell: Settings, path: str, folder: Path) -> None:
-        self.cell, self.shared = cell, "{" not in path  # one file for all trials
-        self._start = cache(lambda number: _start_of_file(folder / path.format(trial=number)))
+        self.cell, self.path, self.folder = cell, path, folder
+        self.shared = "{" not in path  # one file for all trials
+        self.of = cache(self._of)
 
-    def of(self, number: int) -> Start:
+    def _of(self, number: int) -> Start:
         """Return the start of a trial; CbmError if its file cannot be read."""
-        return self._start(0 if self.shared else number)
+        if self.shared and number:
+            return self.of(0)
+        file = self.folder / self.path.format(trial=number)
+        read = partial(read_machine, file)
+        try:
+            digest = hashlib.sha256(content_of(file)).hexdigest()
+        except OSError as error:
+            raise CbmError(f"{file}: cannot be read: {error.strerror}", field="start_from") from None
+        return Start(file, cache(read) if self.shared else read, digest)
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError for a machine that is missing or does not fit the cell."""
@@ -77,13 +78,6 @@ class FileStarts:
         return self.of(0).digest if self.shared else f"files from {self.of(0).digest}"
 
 
-def _start_of_file(file: Path) -> Start:
-    try:
-        return Start(file, hashlib.sha256(content_of(file)).hexdigest())
-    except OSError as error:
-        raise CbmError(f"{file}: cannot be read: {error.strerror}", field="start_from") from None
-
-
 @dataclass(frozen=True)
 class TrialStarts:
     """The trials of another experiment that the trials of a cell start from."""
@@ -97,11 +91,9 @@ class TrialStarts:
     def of(self, number: int) -> Start:
         """Return the start of a trial, which may not be finished yet."""
         best = self.cell.start_from.machine == "best-valid"
-        return Start(
-            self.store.folder.parent / f"{self.fact}:{number}{':best' * best}",
-            needs=(self.fact, number),
-            content=lambda: self.store.machine(self.fact, number, best)[1],
-        )
+        name = self.store.folder.parent / f"{self.fact}:{number}{':best' * best}"
+        read = lambda: read_machine(name, self.store.machine(self.fact, number, best)[1])  # noqa: E731
+        return Start(name, read, needs=(self.fact, number))
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError if trials start from best machines that the other experiment does not keep."""

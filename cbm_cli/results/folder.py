@@ -140,24 +140,23 @@ def other_runs(store: Store, asked: Iterable[str]) -> list[CellSettings]:
 
 
 def not_reused(store: Store, asked: Mapping[str, str]) -> str:
-    """Say how many finished trials are of none of the runs asked for, and why; ``""`` without any.
+    """Say how many kept trials are of none of the runs asked for, and why; ``""`` without any.
 
     ``asked`` holds the courses of the runs.
     """
     courses: Mapping[str, str] = {}
     with suppress(CbmError):  # a run writes a missing manifest
         courses = store.manifest().courses
-    states, others, short = store.states(), 0, 0
-    for run_id in store.lines().keys() - asked.keys():
-        numbers = store.finished(run_id)
-        if courses.get(run_id) in asked.values():
-            short += sum((run_id, number) not in states for number in numbers)
-        else:
-            others += len(numbers)
-    why = [f"{others:,} of other settings, rows or versions"] if others else []
+    begun = {(state.run_id, state.trial): state.course for state in store.states()}
+    done = {(run_id, number) for run_id in store.lines() for number in store.finished(run_id)}
+    left = {key: begun.get(key) or courses.get(key[0]) for key in done | begun.keys() if key[0] not in asked}
+    others = [key for key, course in left.items() if course not in asked.values()]
+    short = [key for key, course in left.items() if course in asked.values() and key not in begun]
+    why = [f"{len(others):,} of other settings, rows or versions"] if others else []
     less = "of another length start anew: trainings of less than a minute keep no state"
-    why += [f"{short:,} {less}"] if short else []
-    told = f"{store.experiment}: {count(others + short, 'finished trial')} not reused: {', '.join(why)}"
+    why += [f"{len(short):,} {less}"] if short else []
+    state = "finished" if done.issuperset(others) else "finished or interrupted"
+    told = f"{store.experiment}: {count(len(others + short), f'{state} trial')} not reused: {', '.join(why)}"
     return told if why else ""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,15 @@ LONG = 60.0  # seconds of a training whose end is kept, for longer ones
 _COUNTS = ("update", "epoch")  # columns of whole numbers, where they are whole
 _NOT_FINITE = {"nan": None, "inf": math.inf, "-inf": -math.inf}  # which JSON lacks
 _STATE = re.compile(r"trial-(\d{3,})-([0-9a-f]{10})\.npz", re.ASCII)
+
+
+class State(NamedTuple):
+    """Where a training goes on: in the middle, or at the end of a long one."""
+
+    path: Path
+    course: str  # the name that shorter and longer trainings share
+    run_id: str
+    trial: int
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ class Store:
 
     def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
-        if machine and self.pretrained(pretraining, number) is None:
+        if machine and not self.pretrained(pretraining, number):
             write_atomically(self._file("checkpoints", pretraining, number), _npz(machine))
 
     def write_manifest(
@@ -262,7 +271,7 @@ class Store:
 
     def runs(self) -> set[str]:
         """Return the run-ids with a record, or with the state of an unfinished trial."""
-        return {*self.lines(), *(run_id for run_id, _ in self.states())}
+        return {*self.lines(), *(state.run_id for state in self.states())}
 
     def finished(self, run_id: str) -> frozenset[int]:
         """Return the numbers of the finished trials of a run."""
@@ -274,7 +283,8 @@ class Store:
 
     def interrupted(self) -> set[Key]:
         """Return the trials that have a state and are not finished."""
-        return {key for key in self.states() if key[1] not in self.finished(key[0])}
+        keys = {(state.run_id, state.trial) for state in self.states()}
+        return {(run_id, number) for run_id, number in keys if number not in self.finished(run_id)}
 
     def failure(self, run_id: str, number: int) -> str:
         """Return what went wrong in a failed trial."""
@@ -296,14 +306,6 @@ class Store:
         except CbmError as error:
             return str(error)
         return ""
-
-    def seconds(self) -> dict[str, list[float]]:
-        """Return the times of finished trials by run, in all experiments of the results folder."""
-        found: dict[str, list[float]] = {}
-        for store in stores_in(self.folder.parent):
-            for run_id, lines in store.lines().items():
-                found.setdefault(run_id, []).extend(line.seconds for line in lines.values() if line.finished)
-        return found
 
     def record(self, run_id: str, number: int) -> Record:
         """Return the record of a finished trial; CbmError if it is missing or damaged."""
@@ -372,35 +374,17 @@ class Store:
         """Return the path of the state of a trial: of an unfinished one, or at the end of a long one."""
         return self._file("checkpoints", course, number, f"-{run_id[-10:]}")
 
-    def states(self) -> dict[Key, Path]:
-        """Return the states that there are, by run-id and number."""
-        return {(f"{path.parent.name[:-10]}{match[2]}", int(match[1])): path for path, match in _states(self)}
+    def states(self) -> list[State]:
+        """Return the states that there are."""
+        paths = sorted((self.folder / "checkpoints").glob("*/trial-*.npz"))
+        known = ((path, path.parent.name, match) for path in paths if (match := _STATE.fullmatch(path.name)))
+        return [State(path, it, f"{it[:-10]}{match[2]}", int(match[1])) for path, it, match in known]
 
-    def pretrained(self, pretraining: str, number: int) -> Machine | None:
-        """Return the layers that a trial with the same pre-training has written, or None."""
+    def pretrained(self, pretraining: str, number: int) -> Machine:
+        """Return the layers that a trial with the same pre-training has written; none if there are none."""
         with suppress(CbmError):
             return read_npz(self._file("checkpoints", pretraining, number))
-        return None
-
-
-def _states(store: Store) -> Iterator[tuple[Path, re.Match[str]]]:
-    for path in sorted((store.folder / "checkpoints").glob("*/trial-*.npz")):
-        if match := _STATE.fullmatch(path.name):
-            yield path, match
-
-
-def stores_in(root: Path) -> list[Store]:
-    """Return the experiments of a results folder with any trial."""
-    return [Store(path.parent) for path in sorted(root.glob("*/trials.jsonl"))]
-
-
-def states_in(root: Path) -> dict[Key, list[Path]]:
-    """Return the states of trials of all experiments, by course and number."""
-    found: dict[Key, list[Path]] = {}
-    for folder in sorted({path.parent for path in root.glob("*/checkpoints")}):
-        for path, match in _states(Store(folder)):
-            found.setdefault((path.parent.name, int(match[1])), []).append(path)
-    return found
+        return {}
 
 
 @cache

@@ -162,12 +162,14 @@ def test_a_dry_run_counts_and_with_finished_trials_says_how_long_the_others_take
     assert (len(said), numbers(said[0])) == (1, [[8, 0, 8]])
     assert not Path("new").exists()
     agenda = agenda_of(finished, trials=3, sampler="CD-1", offsets="[00, dd^b]")
-    seconds = agenda.stores["bars"].seconds()
-    past = next(seconds[one.run_id] for one in agenda.jobs if one.run_id in seconds)
+    lines = agenda.stores["bars"].lines()
+    there = next(lines[job.run_id] for job in agenda.jobs if job.run_id in lines)
+    past = [line.seconds for line in there.values()]
     assert (
         len(agenda.jobs) == 4
     )  # three of a cell without finished trials, which counts like the other
-    assert seconds_to_do(agenda) == pytest.approx(4 * np.mean(past))
+    forecasts = [seconds_to_do(agenda, workers) for workers in (1, 3, 9)]
+    assert forecasts == pytest.approx(np.mean(past) * np.array([4, 2, 1]))
     assert (
         "finished trials" in cbm("run", "grid.yaml", "-o", "out", "--trials", 3, "--dry-run").stdout
     )

@@ -13,12 +13,11 @@ from cbm_cli.execution import verify as verifying
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.results import Outcome, Results, Store, read_progress
-from cbm_cli.results.store import stores_in
 from cbm_cli.trial.loop import run_trial
 
 from tests.builders import cbm, grid_text, numbers, problems_of, run_grid
 from tests.golden.cases import _BASE, CASES
-from tests.journals import damage, finished_in, lines_of
+from tests.journals import damage, finished_in, lines_of, stores_in
 from tests.processes import start_cbm
 
 # Experiments of every kind of machine and of start, with data and a recorder of one's own.

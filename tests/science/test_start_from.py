@@ -9,11 +9,10 @@ import pytest
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import start as starts
-from cbm_cli.execution.plan import Agenda, Job, _counted
+from cbm_cli.execution.plan import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
-from cbm_cli.results.store import states_in
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 from numpy.testing import assert_allclose, assert_array_equal
@@ -394,7 +393,6 @@ def test_a_machine_that_all_trials_start_from_is_read_once(here, monkeypatch):
         starts, "read_machine", lambda path: reads.append(path) or read_machine(path)
     )
     monkeypatch.setattr(starts, "content_of", lambda path: hashed.append(path) or content_of(path))
-    starts._machine.cache_clear()
     again = TOYS.replace("    table:", "    start_from: {path: m.npz}\n    table:")
     run_grid(again, "--trials", 20, "--set", "sampler=CD-1", "--set", "offsets=00")
     assert len(summary("results")) == 20

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 from cbm_cli.results import Store
-from cbm_cli.results.store import stores_in
 
 from tests.builders import GRID, cbm, numbers, run_grid, summary
 from tests.faulty_disk import ERRORS, FULL, KILLS, READ_ONLY
-from tests.journals import contents_of, finished_in, lines_of, throw_in, trials_of
+from tests.journals import contents_of, finished_in, lines_of, stores_in, throw_in, trials_of
 from tests.processes import (
     ROOT,
     LoopbackCluster,
@@ -39,7 +38,7 @@ LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
 def finished(folder="out"):
     """Run-ids and numbers of the trials that are finished and on disk."""
-    return [key for store in stores_in(Path(folder)) for key in finished_in(store)]
+    return [key for store in stores_in(folder) for key in finished_in(store)]
 
 
 @pytest.fixture(scope="module")
