@@ -62,10 +62,10 @@ class Target(NamedTuple):
 
     def models(self) -> list[Path]:
         """Return the machines if a machine is named: files, and RUN:TRIAL in the folder."""
-        from cbm_cli.results.folder import is_machine
+        from cbm_cli.results.folder import MACHINE_NAME
 
         files = [name.endswith(".npz") or ("." in name and Path(name).is_file()) for name in self.names]
-        if not any(files) and not any(map(is_machine, self.names)):
+        if not any(files) and not any(map(MACHINE_NAME.fullmatch, self.names)):
             return []
         folder = Path() if self.folder == Path("results") else self.folder
         pairs = zip(self.names, files, strict=True)

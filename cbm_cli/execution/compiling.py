@@ -32,9 +32,18 @@ def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda mes
     """
     kinds = {_kind_of(job): job for job in {job.run_id: job for job in agenda.jobs}.values()}
     missing = {kind: job for kind, job in kinds.items() if not _mark(kind).exists()}
-    if missing:
-        announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
-        _touch(missing)
+    if not missing:
+        return
+    announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
+    run_trial(Trial("compilation", TINY, 0, 0), load(**TINY.data.model_dump()))
+    for kind, job in missing.items():
+        given = job.trial.settings, job.data, job.trial.seed
+        learner, layers, now = Learner(*given), LayerTraining(*given), Progress(None)
+        learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
+        if not layers.is_done(now):
+            now.state = layers.first_state(now)
+            layers.advance(now, 1)
+        _mark(kind).touch()
 
 
 def _kind_of(job: Job) -> str:
@@ -47,18 +56,6 @@ def _kind_of(job: Job) -> str:
     natural, layers = is_directed(settings), bool(settings.pretraining.epochs)
     ways = "-exact" * exact, aside, "-natural" * natural, "-layers" * layers
     return model.kind + depth + "".join(ways)
-
-
-def _touch(kinds: dict[str, Job]) -> None:
-    run_trial(Trial("compilation", TINY, 0, 0), load(**TINY.data.model_dump()))
-    for kind, job in kinds.items():
-        given = job.trial.settings, job.data, job.trial.seed
-        learner, layers, now = Learner(*given), LayerTraining(*given), Progress(None)
-        learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
-        if not layers.is_done(now):
-            now.state = layers.first_state(now)
-            layers.advance(now, 1)
-        _mark(kind).touch()
 
 
 def _mark(kind: str) -> Path:

@@ -127,11 +127,6 @@ class Agenda:
             waves.setdefault(depth(job), []).append(job)
         return [waves[number] for number in sorted(waves)]
 
-    def data(self, experiment: Experiment) -> list[tuple[str, Dataset]]:
-        """Return the titles and the data sets of an experiment, each once."""
-        specs = dict.fromkeys(cell.data for cell in experiment.cells)
-        return list(dict.fromkeys((spec.title, self.datasets[spec]) for spec in specs))
-
 
 def only_available(
     experiments: Sequence[Experiment], folder: Path = Path()

@@ -10,27 +10,8 @@ from cbm_cli.execution.work import Failure
 from cbm_cli.results import Outcome, Progress
 
 
-class Observer(AbstractContextManager):
-    """Is told what happens in a run; this one takes no notice."""
-
-    def __exit__(self, *error: object) -> None:
-        """The run has ended."""
-
-    def progress(self, job: Job, progress: Progress) -> None:
-        """A running trial came back, to be continued."""
-
-    def message(self, text: str) -> None:
-        """The user should know this."""
-
-    def finished(self, job: Job, outcome: Outcome) -> None:
-        """A trial is finished, and written."""
-
-    def failed(self, job: Job, failure: Failure) -> None:
-        """A trial has failed."""
-
-
-class RunProgress(Observer):
-    """How far a run is, and how long it may take."""
+class RunProgress(AbstractContextManager):
+    """How far a run is, and how long it may take; it is told of everything, and shows nothing."""
 
     def __init__(self, agenda: Agenda) -> None:
         self.total, self.done, self.failures = len(agenda.jobs), 0, 0
@@ -38,6 +19,15 @@ class RunProgress(Observer):
         self.running: dict[Key, tuple[float, str]] = {}  # shares that are made, and a description
         self.gained = 0.0  # of finished trials, in this run
         self.latest, self.started = "", time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        """End: the run has ended."""
+
+    def message(self, text: str) -> None:
+        """Tell the user something at once."""
+
+    def changed(self) -> None:
+        """Show what has changed."""
 
     def progress(self, job: Job, progress: Progress) -> None:
         """Note how far a running trial is."""
@@ -68,9 +58,6 @@ class RunProgress(Observer):
     def _end(self, job: Job) -> None:
         self.running.pop(job.key, None)
         self.changed()
-
-    def changed(self) -> None:
-        """Show what has changed."""
 
     def made(self) -> float:
         """Trials that are made, with the shares of running ones."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.plan import Agenda, Job, Key
-from cbm_cli.execution.progress import Observer
+from cbm_cli.execution.progress import RunProgress
 from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.results import Outcome, Progress
@@ -34,7 +34,7 @@ class Ending:
 
 def run_agenda(
     agenda: Agenda,
-    observer: Observer,
+    observer: RunProgress,
     *,
     workers: int,
     scheduler: str | None = None,
@@ -50,7 +50,7 @@ def run_agenda(
     for experiment in agenda.experiments:
         store, run_ids = agenda.stores[experiment.name], agenda.run_ids[experiment.name]
         store.journal.say = observer.message
-        store.write_manifest(experiment, run_ids, agenda.data(experiment), commit, agenda.folder)
+        store.write_manifest(experiment, run_ids, agenda.datasets, commit, agenda.folder)
 
     def tasks(wave: Iterable[Job]) -> list[Task]:
         for store in stores:  # this wave may read what the last one wrote
@@ -78,7 +78,7 @@ def run_agenda(
     return ending
 
 
-def _keep(job: Job, result: Any, ending: Ending, observer: Observer, is_last: bool) -> None:
+def _keep(job: Job, result: Any, ending: Ending, observer: RunProgress, is_last: bool) -> None:
     """Write what a trial returned, and tell it."""
     if job.pretraining and not isinstance(result, Failure):
         layers = result.pretrained if isinstance(result, Outcome) or result.stage == job.stages else {}

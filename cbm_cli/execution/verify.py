@@ -2,7 +2,7 @@
 
 import io
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import zip_longest
@@ -67,35 +67,28 @@ def verify_trials(
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
     number = min(len(sound), sample or len(sound))
     chosen = [sound[index] for index in sorted(random.Random(0).sample(range(len(sound)), number))]
-    tasks = [*_tasks(results, chosen, code, tell)]
-    compile_kernels(Agenda([], {}, {}, {}, [task.about[1] for task in tasks]), announce)
-    announce(f"Running {len(tasks)} of {len(sound)} finished trials again ...")
-    for task, result in spread(train, [tasks], announce, min(workers, len(tasks))):
-        store, (run_id, number) = task.about[0], task.about[1].key
-        if isinstance(result, Failure):
-            tell(Verdict(store.experiment, run_id, number, CANNOT, f"its rerun failed: {result.message}"))
-        elif not isinstance(result, Progress):
-            kept = store.record(run_id, number)
-            where = _first_difference(store, kept, result)
-            made = _made(kept.made, result) if where else ""
-            verdict = DIFFERENT if where else SAME
-            tell(Verdict(store.experiment, run_id, number, verdict, where, made))
-
-
-def _tasks(
-    results: Results, chosen: Sequence[tuple[str, str, int]], code: bool, tell: Tell
-) -> Iterator[Task]:
-    """The tasks that run trials again, from their very beginning."""
-    rebuilt: dict[str, _Rebuilt] = {}
-    for name, run_id, number in chosen:
+    rebuilt, tasks = dict[str, _Rebuilt](), list[Task]()
+    for name, run_id, trial in chosen:
         try:
             if name not in rebuilt:
                 rebuilt[name] = _Rebuilt(results, name, code)
-            job = rebuilt[name].job(run_id, number)
+            job = rebuilt[name].job(run_id, trial)
+            tasks.append(Task((results.store(name), job), (job.trial, job.sources), job.data, job.since))
         except CbmError as error:
-            tell(Verdict(name, run_id, number, CANNOT, str(error)))
-            continue
-        yield Task((results.store(name), job), (job.trial, job.sources), job.data, job.since)
+            tell(Verdict(name, run_id, trial, CANNOT, str(error)))
+    compile_kernels(Agenda([], {}, {}, {}, [task.about[1] for task in tasks]), announce)
+    announce(f"Running {len(tasks)} of {len(sound)} finished trials again ...")
+    for task, result in spread(train, [tasks], announce, min(workers, len(tasks))):
+        store, key = task.about[0], task.about[1].key
+        if isinstance(result, Failure):
+            tell(Verdict(store.experiment, *key, CANNOT, f"its rerun failed: {result.message}"))
+        elif not isinstance(result, Progress):
+            kept, made = store.record(*key), ""
+            if where := _first_difference(store, kept, result):
+                here = {name: version(name) for name in ("numpy", "numba")} | result.computer
+                others = ((name, kept.made.get(name, "not known"), value) for name, value in here.items())
+                made = "; ".join(f"{name}: {there}, here {it}" for name, there, it in others if there != it)
+            tell(Verdict(store.experiment, *key, DIFFERENT if where else SAME, where, made))
 
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
@@ -167,13 +160,6 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
 
 
 # Comparing
-
-
-def _made(kept: Mapping[str, str | int], rerun: Outcome) -> str:
-    """How computer and versions of a kept trial differ from those of its rerun; empty if not at all."""
-    here = {name: version(name) for name in ("numpy", "numba")} | rerun.computer
-    others = ((name, kept.get(name, "not known"), value) for name, value in here.items())
-    return "; ".join(f"{name}: {there}, here {value}" for name, there, value in others if there != value)
 
 
 def _first_difference(store: Store, kept: Record, rerun: Outcome) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout, Machine
-from cbm_cli.results.folder import find_machine, is_machine
+from cbm_cli.results.folder import MACHINE_NAME, find_machine
 from cbm_cli.text import count, did_you_mean
 
 KINDS = ("rbm", "dbm", "auto-encoder")
@@ -178,7 +178,7 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
         The file is missing, not an NPZ, of an unknown kind, or holds unknown, pickled, missing, non-numeric
         or non-finite arrays, or arrays of shapes that do not fit together.
     """
-    if content is None and not path.exists() and is_machine(str(path)):
+    if content is None and not path.exists() and MACHINE_NAME.fullmatch(str(path)):
         path, content = find_machine(path)
     source = path if content is None else io.BytesIO(content)
     if (content is not None or path.is_file()) and not zipfile.is_zipfile(source):

@@ -73,20 +73,6 @@ class Trials:
         metrics = map(Metric, measured(self.frame))
         return next((metric for metric in metrics if metric.part == "valid" and metric.better), None)
 
-    @cached_property
-    def updates_of_an_epoch(self) -> Floats:
-        """The updates of an epoch: the mini-batches of the training rows."""
-        import pandas as pd
-
-        batch = pd.to_numeric(self.frame.get("batch", pd.Series(index=self.frame.index)), errors="coerce")
-        rows = self.numbers("n_train")
-        return rows // np.fmin(batch.to_numpy(), rows)  # one if the batch is full
-
-    @cached_property
-    def of_runs(self) -> Mapping[str, NDArray[np.intp]]:
-        """The rows of each run-id."""
-        return self.frame.groupby("run_id").indices if len(self.frame) else {}
-
     def _read(self, kind: str, rows: tuple[int, ...]) -> "list[pd.DataFrame]":
         """The ``curves`` or ``records`` of some trials."""
         columns = (self.frame[name].iloc[[*rows]] for name in ("experiment", "run_id", "trial"))
@@ -253,8 +239,13 @@ class Cell:
     @property
     def epochs(self) -> Floats:
         """The epoch of the lowest cost, or validation cost, of the trials that did not diverge."""
-        updates, of_an_epoch = self._of_known(self._moment), self.trials.updates_of_an_epoch
-        return (updates / of_an_epoch[self.rows[self.known]])[~self.stopped]
+        import pandas as pd
+
+        places, rows = self.rows[self.known], self._of_known("n_train")
+        batches = self.trials.frame.reindex(columns=["batch"]).iloc[places, 0]
+        batch = pd.to_numeric(batches, errors="coerce").to_numpy()
+        updates = self._of_known(self._moment) / (rows // np.fmin(batch, rows))  # one if the batch is full
+        return updates[~self.stopped]
 
     @property
     def made(self) -> Counter[str]:
@@ -390,9 +381,9 @@ def is_evaluated(columns: Container[str], metric: Metric) -> bool:
 
 def make_cells(trials: Trials, manifest: Manifest, measure: Measure) -> Cells:
     """Return the cells of a manifest, each with its finished trials."""
-    none, settings = np.empty(0, dtype=np.intp), {cell["run_id"]: cell for cell in manifest.cells}
-    rows = {run_id: trials.of_runs.get(run_id, none) for run_id in settings}
-    cells = [Cell(settings[run], trials, rows[run], measure, manifest.trials) for run in settings]
+    settings, none = {cell["run_id"]: cell for cell in manifest.cells}, np.empty(0, dtype=np.intp)
+    rows = trials.frame.groupby("run_id").indices if len(trials.frame) else {}
+    cells = [Cell(it, trials, rows.get(run, none), measure, manifest.trials) for run, it in settings.items()]
     return Cells(manifest, trials, measure, cells)
 
 

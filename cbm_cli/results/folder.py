@@ -244,11 +244,6 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     }
 
 
-def is_machine(name: str) -> bool:
-    """Whether a text is the name of a machine, as for `find_machine`."""
-    return MACHINE_NAME.fullmatch(name) is not None
-
-
 def find_machine(name: Path) -> tuple[Path, bytes]:
     """Return the full name and the NPZ file of a machine that is named as for `find_trial`."""
     if not (found := find_trial(str(name))):

@@ -23,7 +23,6 @@ from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 
 FORMAT = 4  # of all files of results; others are refused
 FLUSH_EVERY = 1.0  # seconds
-_LAST_TRIES = 3  # more attempts, a second apart, to write what waits when a run ends
 _SEAL = b',"seal":"'
 _DIGITS = 16  # of the SHA-256, which tell any damage; all 64 would be a third of the bytes of small trials
 _SEALED = len(_SEAL) + _DIGITS + len(b'"}\n')  # bytes of the end of a line
@@ -95,13 +94,9 @@ class Record(Row):
     details: str = ""  # why it failed
 
 
-def _as_kept(kind: Any, fields: dict[str, Any]) -> Any:
-    """A table as it was checked when it was written; its columns may be those of an earlier grid."""
-    return kind.model_construct(**fields)
-
-
 _decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (Head, Row, Record)}
-_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=_as_kept)
+# A table was checked when it was written; its columns may be those of an earlier grid
+_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=lambda kind, its: kind.model_construct(**its))
 
 
 def sealed(record: Any, indent: int = -1) -> bytes:
@@ -223,8 +218,16 @@ class Journal:
                     self.say(f"{error}\nThe run goes on; finished trials wait in memory until writing works")
                 self._failed = True
 
-    def flush(self) -> None:
-        """Write what waits; where that fails, nothing of it is on disk, and it still waits."""
+    def flush(self, tries: int = 0) -> None:
+        """Write what waits; where that fails, nothing of it is on disk, and it still waits.
+
+        A disk that fails for a moment may get a few more tries, a second apart.
+        """
+        for _ in range(tries):
+            with suppress(CbmError):
+                self.flush()
+                return
+            time.sleep(FLUSH_EVERY)
         with self._lock:
             if not self._waiting:
                 return
@@ -250,14 +253,6 @@ class Journal:
             if self._failed:
                 self._failed = False
                 self.say(f"{self.path}: writing works again; no finished trial is lost")
-
-    def flush_last(self) -> None:
-        """Flush; a disk that fails for a moment gets a few more attempts."""
-        for _ in range(_LAST_TRIES):
-            with suppress(CbmError):
-                return self.flush()
-            time.sleep(FLUSH_EVERY)
-        return self.flush()
 
     def rewrite(self, keys: Iterable[Key]) -> None:
         """Write the journal anew with the records of these trials, in this order, unless it is so."""

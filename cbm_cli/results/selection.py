@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.settings import TableSpec
+from cbm_cli.grid.settings import TableSpec, meant
 from cbm_cli.results.cells import Cell, Cells, Choice, Measure, Trials, finite, make_cells, measure_of
 from cbm_cli.results.folder import axes_of, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
@@ -58,20 +58,14 @@ def columns_named(
     columns, word = [column for column in cells[0] if column != "run_id"], name.replace(".", "_")
     there, told = _varying(columns, cells), f"{option} {name}"
     what_varies = f"what varies: {', '.join(there)}" if there else "nothing varies"
-    parts = [column for column in columns if column.startswith(f"{word}_")]
-    fields = [column for column in columns if column.endswith(f"_{word}")]
-    if word in columns:
-        found: tuple[str, ...] = (word,)
-    elif parts:
-        found = telling_apart(cells, (), parts) or (parts[0],)
-    elif not fields:
+    parts = [column for column in columns if column.startswith(f"{word}_") and word not in columns]
+    found = telling_apart(cells, (), parts) or tuple(parts[:1] or meant(name, columns))
+    if not found:
         hint = did_you_mean(word, columns)
         hint = hint if "did you mean" in hint else f"; {what_varies}"
         raise CbmError(f"{told}: no such setting{hint}")
-    elif f"model_{word}" in fields or len(fields) == 1:
-        found = (f"model_{word}" if f"model_{word}" in fields else fields[0],)
-    else:
-        raise CbmError(f"{told}: several columns are called so; name one of {', '.join(fields)}")
+    if len(found) > 1 and not parts:
+        raise CbmError(f"{told}: several columns are called so; name one of {', '.join(found)}")
     if varying and not {*found} & {*there}:
         value = " ".join(key_of(cells[0], found)) or "not set"
         raise CbmError(f"{told}: is {value} in every cell; {what_varies}")

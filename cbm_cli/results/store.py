@@ -9,6 +9,7 @@ import platform
 import re
 import warnings
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from cbm_cli.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cbm_cli.grid.settings import Experiment, Trial
+    from cbm_cli.grid.settings import Data, Experiment, Trial
 
 SMALL = 1 << 16  # bytes of a machine that still goes into a record
 LONG = 60.0  # seconds of a training whose end is kept, for longer ones
@@ -142,25 +143,25 @@ class Store:
         self,
         experiment: "Experiment",
         run_ids: Mapping[str, str],
-        data: Sequence[tuple[str, Dataset]],
+        datasets: Mapping["Data", Dataset],
         commit: str | None,
         folder: Path = Path(),
     ) -> None:
         """Write what was asked for: the resolved grid and its folder, the versions and the computer.
 
-        ``run_ids`` are those of the cells, with their courses; ``data`` their data sets, with titles.
+        ``run_ids`` are those of the cells, with their courses; ``datasets`` are at least theirs.
         """
         from cbm_cli.kernels.computer import computer
 
-        others, courses, bounds = [], dict(run_ids), dict[str, set[float | None]]()
+        others, courses = list[dict[str, Any]](), dict(run_ids)
         with suppress(CbmError):  # there is no manifest yet, or it is damaged
             before, kept = self.manifest(), self.lines().keys() - {*run_ids}
             others = [it for it in (*before.others, *before.cells) if it["run_id"] in kept]
             courses |= {run_id: course for run_id, course in before.courses.items() if run_id in kept}
-        digests: dict[str, set[str]] = {}
-        for title, one in data:  # sizes of one set share a title, which then has no bound
-            bounds.setdefault(title, set()).add(one.upper_bound)
-            digests.setdefault(title, set()).add(one.digest)
+        bounds, digests = defaultdict[str, set[float | None]](set), defaultdict[str, set[str]](set)
+        for spec in dict.fromkeys(cell.data for cell in experiment.cells):  # sizes of one set share a title
+            bounds[spec.title].add(datasets[spec].upper_bound)
+            digests[spec.title].add(datasets[spec].digest)
         manifest = Manifest(
             format=FORMAT,
             versions=_versions() | {"scipy": version("scipy")},
@@ -214,7 +215,7 @@ class Store:
 
     def finish(self) -> None:
         """Write the exports, and the journal in the grid's order, without records that no longer count."""
-        self.journal.flush_last()
+        self.journal.flush(tries=3)
         asked = [cell["run_id"] for cell in self.manifest().cells]
         lines = self.lines()
         runs = [run for run in dict.fromkeys([*asked, *sorted(lines)]) if run in lines]
@@ -255,11 +256,15 @@ class Store:
 
     def rows(self, keys: Iterable[Key]) -> Iterator[dict[str, Any]]:
         """Yield the rows of finished trials, but for their settings."""
+        experiment, versions = self.experiment, [(name, f"{name}_version") for name in _versions()]
         for one in self.journal.records(keys, Row):
-            about = {"experiment": self.experiment, "run_id": one.run_id, "trial": one.trial}
-            made = {f"{name}_version": text_of(one.made.get(name)) for name in _versions()}
-            row = {name: _NOT_FINITE.get(value, value) for name, value in one.row.items()}
-            yield {**about, "seed": one.seed, **row, "seconds": one.seconds, **made}
+            row = {"experiment": experiment, "run_id": one.run_id, "trial": one.trial, "seed": one.seed}
+            for name, value in one.row.items():
+                row[name] = _NOT_FINITE.get(value, value)
+            row["seconds"] = one.seconds
+            for name, column in versions:
+                row[column] = str(one.made.get(name, ""))
+            yield row
 
     def nothing_yet(self) -> IncompleteError:
         """Return the error that no trial is finished."""

@@ -9,7 +9,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import run as execution_run
 from cbm_cli.execution.plan import make_agenda
-from cbm_cli.execution.progress import Observer
+from cbm_cli.execution.progress import RunProgress
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines import streams
@@ -248,11 +248,12 @@ def test_a_run_that_was_stopped_between_two_layers_or_in_one_goes_on_there(
 
     with monkeypatch.context() as stopped:
         stopped.setattr(execution_run, "spread", stopped_after_a_layer)
-        execution_run.run_agenda(make_agenda(experiments, Path("out")), Observer(), workers=0)
+        agenda = make_agenda(experiments, Path("out"))
+        execution_run.run_agenda(agenda, RunProgress(agenda), workers=0)
     agenda = make_agenda(experiments, Path("out"))
     job = agenda.jobs[0]
     assert (agenda.resumed, job.since().stage, job.since().update) == (1, stage, update)
-    execution_run.run_agenda(agenda, Observer(), workers=0)
+    execution_run.run_agenda(agenda, RunProgress(agenda), workers=0)
     assert contents_of("out") == contents_of("whole")
 
 

@@ -222,7 +222,7 @@ def test_a_metric_is_one_in_all_pictures_of_a_cell(results):
     """Curves and summaries come in the same scale, whatever the experiment is called in its records."""
     store = Results(results).store("bars")
     trials = Trials(store.summary().assign(experiment="another"), lambda _: store)
-    for run_id, rows in trials.of_runs.items():
+    for run_id, rows in trials.frame.groupby("run_id").indices.items():
         cell = Cell(
             {"run_id": run_id}, trials, rows, Measure(Metric("train_log_likelihood"), "total")
         )
