@@ -55,8 +55,9 @@ class Job:
     @property
     def layers(self) -> Machine:
         """Layers that another trial has pre-trained."""
-        there = self.pretraining and self.stores
-        return self.stores[0].pretrained(self.pretraining, self.trial.number) if there else {}
+        if not (self.stores and self.pretraining):
+            return {}
+        return self.stores[0].pretrained(self.pretraining, self.trial.number)
 
     @property
     def digest(self) -> str:
@@ -246,8 +247,8 @@ def _find_jobs(agenda: Agenda, names: Names) -> None:
             if line and line.finished:
                 problem = store.problem(line)
                 if not problem and job.start and job.digest and store.record(*job.key).start != job.digest:
-                    told = f"started from another machine than {job.start.file} holds now"
-                    problem = f"{store.journal.path}: trial {trial.number} of {job.run_id}: {told}"
+                    problem = f"{store.journal.path}: trial {trial.number} of {job.run_id}: started from "
+                    problem += f"another machine than {job.start.file} holds now"
                 if not problem:
                     continue
                 agenda.damaged.append(f"{problem}; this trial is run again")

@@ -41,7 +41,7 @@ class Pool(Executor):
         What tasks ask, where they run, whether to return what they have.
     """
 
-    threads, ahead, apart, deaths = 1, 1, True, 1
+    ahead, apart, deaths = 1, True, 1
     stopped: Callable[[], bool]
 
     def stop(self) -> None:
@@ -56,6 +56,8 @@ class Pool(Executor):
 
 class Here(Pool):
     """This process: for debugging, and on computers with one core."""
+
+    threads = 1
 
     def __init__(self, stopping: threading.Event) -> None:
         self.stopped = stopping.is_set

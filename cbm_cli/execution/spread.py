@@ -15,7 +15,7 @@ from typing import Any
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.pool import Cluster, Here, Pool, Processes
+from cbm_cli.execution.pool import Cluster, Here, Processes
 from cbm_cli.execution.work import HELD, PACKET, Failure, Work, run_packet
 from cbm_cli.results import Progress
 from cbm_cli.text import count
@@ -118,7 +118,9 @@ def _stopped_by_signals(stopping: threading.Event) -> Iterator[threading.Timer]:
 class _Queue:
     """Tasks that wait, and packets that are under way."""
 
-    def __init__(self, pool: Pool, work: Work, waiting: deque[Task], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, pool: Cluster | Processes | Here, work: Work, waiting: deque[Task], say: Callable[[str], None]
+    ) -> None:
         self.pool, self.work, self.waiting, self.say = pool, work, waiting, say
         self.suspects = deque[Task]()  # in whose packet a worker died
         self.open: dict[Future, list[Task]] = {}

@@ -65,30 +65,31 @@ def verify_trials(
         Whether a user's own recorders may run.
     """
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
-    number = min(len(sound), sample or len(sound))
-    chosen = [sound[index] for index in sorted(random.Random(0).sample(range(len(sound)), number))]
+    places = random.Random(0).sample(range(len(sound)), min(len(sound), sample or len(sound)))
+    chosen = [sound[place] for place in sorted(places)]
     rebuilt, tasks = dict[str, _Rebuilt](), list[Task]()
-    for name, run_id, trial in chosen:
+    for name, run_id, number in chosen:
         try:
             if name not in rebuilt:
                 rebuilt[name] = _Rebuilt(results, name, code)
-            job = rebuilt[name].job(run_id, trial)
+            job = rebuilt[name].job(run_id, number)
             tasks.append(Task((results.store(name), job), (job.trial, job.sources), job.data, job.since))
         except CbmError as error:
-            tell(Verdict(name, run_id, trial, CANNOT, str(error)))
+            tell(Verdict(name, run_id, number, CANNOT, str(error)))
     compile_kernels(Agenda([], {}, {}, {}, [task.about[1] for task in tasks]), announce)
     announce(f"Running {len(tasks)} of {len(sound)} finished trials again ...")
     for task, result in spread(train, [tasks], announce, min(workers, len(tasks))):
-        store, key = task.about[0], task.about[1].key
+        store, (run_id, number) = task.about[0], task.about[1].key
         if isinstance(result, Failure):
-            tell(Verdict(store.experiment, *key, CANNOT, f"its rerun failed: {result.message}"))
+            tell(Verdict(store.experiment, run_id, number, CANNOT, f"its rerun failed: {result.message}"))
         elif not isinstance(result, Progress):
-            kept, made = store.record(*key), ""
+            kept, made = store.record(run_id, number), ""
             if where := _first_difference(store, kept, result):
                 here = {name: version(name) for name in ("numpy", "numba")} | result.computer
                 others = ((name, kept.made.get(name, "not known"), value) for name, value in here.items())
                 made = "; ".join(f"{name}: {there}, here {it}" for name, there, it in others if there != it)
-            tell(Verdict(store.experiment, *key, DIFFERENT if where else SAME, where, made))
+            verdict = DIFFERENT if where else SAME
+            tell(Verdict(store.experiment, run_id, number, verdict, where, made))
 
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:

@@ -73,7 +73,7 @@ class Results:
 
 def _experiments_in(folder: Path) -> list[str]:
     """The names of folders with trials, or with a manifest of cbm's: other programs have such files, too."""
-    own = {path.parent.name for path in folder.glob("*/trials.jsonl*") if path.is_file()}
+    own = {path.parent.name for path in folder.glob("*/trials.jsonl") if path.is_file()}
     for path in filter(Path.is_file, folder.glob("*/manifest.json")):
         with suppress(PermissionError), path.open("rb") as stream:
             own |= {path.parent.name} if b'"format"' in stream.read(20) else set()

@@ -96,7 +96,7 @@ class Record(Row):
 
 _decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (Head, Row, Record)}
 # A table was checked when it was written; its columns may be those of an earlier grid
-_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=lambda kind, its: kind.model_construct(**its))
+_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=lambda _, its: TableSpec.model_construct(**its))
 
 
 def sealed(record: Any, indent: int = -1) -> bytes:
