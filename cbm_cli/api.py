@@ -11,7 +11,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
@@ -243,7 +243,7 @@ def run(
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
-    from cbm_cli.cli.progress import Display
+    from cbm_cli.cli.output import Live, note
     from cbm_cli.cores import cores
     from cbm_cli.execution.compiling import compile_kernels
     from cbm_cli.execution.plan import make_agenda
@@ -260,10 +260,11 @@ def run(
     selected = read_grid(path, texts, trials, names, text=text).select(names)
     with locked(Path(output)):
         agenda = make_agenda(selected, Path(output), folder=path.parent)
-        with _hidden_script(), Display(agenda) if progress else RunProgress(agenda) as observer:
+        its = RunProgress(agenda, note) if progress else RunProgress(agenda)
+        with _hidden_script(), Live(its.share, its.words) if progress else nullcontext():
             if agenda.jobs:
-                compile_kernels(agenda, observer.message)
-            ending = run_agenda(agenda, observer, workers=cores() if jobs is None else jobs)
+                compile_kernels(agenda, its.message)
+            ending = run_agenda(agenda, its, workers=cores() if jobs is None else jobs)
     for name, flaw in ending.flaws.items():
         kept = f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without its columns"
         warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)

@@ -1,113 +1,104 @@
 """The command line: each command reads its arguments, calls other packages and prints what they return."""
 
 import atexit
+import errno
 import gc
 import os
 import signal
 import sys
+import traceback
 import warnings
-from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from cbm_cli.cli.common import is_output, prepare_streams
 from cbm_cli.errors import CbmError
 from cbm_cli.text import harmless
 from cbm_cli.version import __version__
 
 # Modules of the commands, imported on use; each command has the name of its function.
 _COMMANDS = {
-    "init": "init",
+    "init": "show",
     "run": "run",
-    "ls": "browse",
-    "best": "browse",
+    "ls": "show",
+    "best": "show",
     "table": "table",
     "plot": "plot",
-    "report": "report",
+    "report": "table",
     "evaluate": "evaluate",
-    "sample": "sample",
-    "features": "features",
-    "verify": "verify",
-    "export": "export",
+    "sample": "machine",
+    "features": "machine",
+    "verify": "run",
+    "export": "machine",
     "data": "data",
-    "schema": "schema",
+    "schema": "show",
 }
+_OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)
 
 
 class _Group(click.Group):
-    """Commands that are imported on use; errors for the user become a message and an exit code."""
+    """Commands that are imported on use; errors become a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*_COMMANDS]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        command = getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
-        _refuse_repeats(command)
-        return command
+        known = name in _COMMANDS
+        return getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name) if known else None
 
     def main(self, *args: Any, **options: Any) -> Any:
-        prepare_streams()
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # closed
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            with suppress(AttributeError):  # a stream of another type
+                getattr(sys, name).reconfigure(errors="replace")
         try:
             return super().main(*args, **options)
         except OSError as error:  # for a closed pipe Click ends quietly
-            if not is_output(error):
+            if not _is_output(error):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left when it ends
             click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        before: Any = None
+        with suppress(ValueError):  # not in the main thread
             before = signal.signal(signal.SIGTERM, _end)
-        except ValueError:  # not in the main thread
-            before = None
         try:
             return super().invoke(ctx)
-        except (CbmError, MemoryError, OSError) as error:
-            if is_output(error):
-                raise
-            complaint: Any = click.ClickException(harmless(_in_words(error)))
-            complaint.exit_code = getattr(error, "exit_code", CbmError.exit_code)
-            raise complaint from None
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
         except KeyboardInterrupt:
             ctx.exit(130)
+        except Exception as error:
+            if os.environ.get("CBM_DEBUG", "0") not in ("", "0"):
+                traceback.print_exc()
+            if _is_output(error):
+                raise
+            words, code = str(error), getattr(error, "exit_code", CbmError.exit_code)
+            if isinstance(error, MemoryError):
+                remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
+                words = f"there is not enough memory ({error}); {remedy}"
+            elif isinstance(error, OSError):
+                place = error.filename or "system"
+                words = f"{place}: {error.strerror}; check the file and its permissions"
+            elif not isinstance(error, CbmError):
+                words, code = f"unforeseen {type(error).__name__}: {error}", 1
+                words += "; finished trials are kept; CBM_DEBUG=1 in front of cbm shows where"
+            complaint: Any = click.ClickException(harmless(words))
+            complaint.exit_code = code
+            raise complaint from None
         finally:
             if before is not None:
                 signal.signal(signal.SIGTERM, before)
 
 
-def _in_words(error: Exception) -> str:
-    if isinstance(error, MemoryError):
-        remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
-        return f"there is not enough memory ({error}); {remedy}"
-    if isinstance(error, OSError):
-        return f"{error.filename or 'system'}: {error.strerror}; check the file and its permissions"
-    return str(error)
-
-
-def _refuse_repeats(command: click.Command) -> None:
-    """Let a command refuse an option that is given twice, of which Click would take the last one."""
-    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
-        if not isinstance(one.parse_args, partial):
-            one.parse_args = partial(_parse_once, one, one.parse_args)  # type: ignore[method-assign]
-
-
-def _parse_once(
-    command: click.Command, parse: Callable[..., list[str]], ctx: click.Context, args: list[str]
-) -> list[str]:
-    given = [one for one in command.make_parser(ctx).parse_args([*args])[2] if isinstance(one, click.Option)]
-    for option in given:
-        if not option.multiple and not option.is_flag and given.count(option) > 1:
-            raise click.UsageError(f"{max(option.opts, key=len)} is given twice; give it once", ctx)
-        for other in given:
-            if other.name == option.name and other is not option:
-                raise click.UsageError(f"{option.opts[-1]} and {other.opts[-1]}: give one of them", ctx)
-    return parse(ctx, args)
+def _is_output(error: BaseException) -> bool:
+    """Whether an error is of stdout, which is closed or on a full disk: others name their file."""
+    return isinstance(error, OSError) and not error.filename and error.errno in _OF_OUTPUT
 
 
 def _end(number: int, frame: object) -> NoReturn:
@@ -115,7 +106,7 @@ def _end(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""

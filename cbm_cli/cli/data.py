@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import note, print_list
+from cbm_cli.cli.output import note, print_list
 from cbm_cli.errors import CbmError
+from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
     from cbm_cli.datasets.fetch import Listing
@@ -32,9 +33,9 @@ def list_(names: tuple[str, ...]) -> None:
     from cbm_cli.datasets.fetch import catalogue
 
     entries, rows = catalogue(*[_source(name).name for name in names]), []
-    for entry in entries if names else ():
-        _describe(entry)
     for entry in entries:
+        if names:
+            _describe(entry)
         source, file = entry.source, next(iter(entry.files), None)
         sizes = " + ".join(f"{count:,}" for count in source.rows.values())
         ones = "?" if source.ones is None else f"{source.ones:.1%}"
@@ -103,7 +104,6 @@ def fetch(names: tuple[str, ...]) -> None:
 def _source(name: str) -> DataSource:
     """Return a data set's record; CbmError, with a hint, if there is no such set."""
     from cbm_cli.datasets.published import SOURCES
-    from cbm_cli.text import did_you_mean
 
     if name not in SOURCES:
         raise CbmError(f"data set {name!r} is unknown{did_you_mean(name, SOURCES)}")

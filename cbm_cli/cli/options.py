@@ -1,70 +1,87 @@
-"""Arguments and options that several commands share."""
+"""What commands take: every option, declared once, and the results folder with names of what is in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Target
 from cbm_cli.errors import CbmError
+from cbm_cli.text import FORMATS, LARGEST, STATISTICS, shortened, whole_number
+
+if TYPE_CHECKING:
+    from cbm_cli.results import Results
+
+GRIDS = (".yaml", ".yml")  # suffixes
+PICTURES = (".png", ".pdf", ".svg")
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 
 
-def results_and(names: str, *suffixes: str) -> Callable:
-    """Take [RESULTS] and then names, or files with some suffixes; the command gets its ``target``."""
-    return click.argument(
-        "target",
-        nargs=-1,
-        metavar=f"[RESULTS] {names}".strip(),
-        callback=lambda _, __, words: Target.of(words, suffixes),
-    )
+class Whole(click.IntRange):
+    """A whole number, written as in grids: 10000, 10_000, 1e4; or a word that stands for another."""
+
+    def __init__(self, least: int, most: int | None = None, word: str | None = None) -> None:
+        super().__init__(least, most)
+        self.word, self.name = word, f"n|{word}" if word else "n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = whole_number(value)
+        if value == self.word:
+            return value
+        if not isinstance(number, int):
+            self.fail(f"{shortened(value)} is not a whole number, such as 10 or 1e4.", param, ctx)
+        if self.max is None and number > LARGEST:
+            self.fail(f"{shortened(str(value))} is too large; the limit is {LARGEST:,}.", param, ctx)
+        return super().convert(number, param, ctx)
 
 
-def _selects(_: click.Context, __: click.Parameter, choices: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Read SETTING=VALUE[,VALUE]."""
-    found = []
-    for choice in choices:
-        name, equals, value = (part.strip() for part in choice.partition("="))
-        if not (name and equals):
-            raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
-        found.append((name, value))
-    return found
+def _pairs(_: click.Context, option: Any, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Read SETTING=VALUE[,VALUE] or FIELD=VALUE."""
+    pairs = [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in texts)]
+    for text, (name, value) in zip(texts, pairs, strict=True):
+        if not name or not value:
+            form = f"{option.opts[0]} {option.metavar.partition('[')[0]}"
+            raise CbmError(f"{option.opts[0]} {text}: write {form}, such as learning_rate=0.05")
+    return pairs
 
 
-select_option: Callable = click.option(
-    "--select",
-    multiple=True,
-    callback=_selects,
-    metavar="SETTING=VALUE[,VALUE]",
-    help="Only cells with one of these values; repeat it for several settings.",
-)
-
-
-def setting_names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
-    """Read names of settings, separated by commas."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def names_or_none(ctx: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+def _names(_: click.Context, option: Any, text: str | None) -> list[str] | None:
     """Read names of settings, separated by commas, or none of them."""
-    names = setting_names(ctx, option, text)
+    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
     if names == []:
         raise CbmError(f"{option.opts[0]}: names no setting; write one, or none")
     return [] if names == ["none"] else names
 
 
-def choose_options(command: Callable) -> Callable:
-    """Add --select, and --choose with --by."""
-    choose = click.option(
-        "--choose",
-        metavar="SETTINGS|none",
-        callback=names_or_none,
-        help="Settings of which each cell shows the best value, by the mean on the part --by.",
-    )
-    parts = click.Choice(["valid", "train", "test"])
-    by = click.option("--by", type=parts, help="With --choose: the part that decides; default: valid.")
-    return select_option(choose(by(command)))
+def _limits(_: click.Context, option: Any, text: str | None) -> tuple[float | None, float | None]:
+    """Read LOW:HIGH, either of which may be left out."""
+    match = re.fullmatch(rf"({_NUMBER})?:({_NUMBER})?", text or ":")
+    low, high = (float(end) if end else None for end in match.groups()) if match else (1.0, 0.0)
+    if low is not None and high is not None and low >= high:
+        raise CbmError(f"{option.opts[0]} {text}: write LOW:HIGH, such as 0:1000 or :500")
+    return low, high
+
+
+def _size(_: click.Context, __: Any, text: str | None) -> str | tuple[float, float] | None:
+    if text in (None, "column", "page"):
+        return text
+    match = re.fullmatch(r"(\d+\.?\d*)x(\d+\.?\d*)", text)
+    size = (float(match[1]), float(match[2])) if match else (0.0, 0.0)
+    if not all(1 <= side <= 50 for side in size):
+        raise CbmError(f"--size {text}: write column, page, or WxH in inches from 1 to 50, such as 6.5x4")
+    return size
+
+
+def _axes(_: click.Context, __: Any, text: str | None) -> Sequence[str]:
+    axes = text.split(",") if text else []
+    if not {*axes} <= {"x", "y"}:
+        raise CbmError(f"--log {text}: write x, y or x,y")
+    return axes
 
 
 def folder_of_data(name: str | None) -> Path | None:
@@ -75,16 +92,190 @@ def folder_of_data(name: str | None) -> Path | None:
     return Path(name) if name else None
 
 
-data_folder_option: Callable = click.option(
-    "--data",
-    "data",
-    callback=lambda _, __, name: folder_of_data(name),
-    metavar="DIR",
-    help="Folder with the files of the data, where they are not at the paths of the grid.",
-)
-data_option: Callable = click.option(
-    "--data",
-    "source",
-    metavar="NAME|FILE",
-    help="Rows: a data set's name, or a file; with RESULTS: the folder that holds its data.",
-)
+def _writable(_: click.Context, option: Any, path: Path) -> Path:
+    """Return a file with a suffix of the option's metavar, or a folder, where a command can write."""
+    suffix, suffixes, above = path.suffix.lower(), re.findall(r"\.\w+", option.metavar), path.resolve().parent
+    if suffixes and path.is_dir():
+        told = f"is a folder; name a file in it, such as {path / ('new' + suffixes[0])}"
+    elif suffixes and suffix not in suffixes:
+        told = f"the suffix must be {' or '.join(suffixes)}"
+    elif not suffixes and path.exists() and not path.is_dir():
+        told = "is a file; name a folder, which is made if it is missing"
+    elif not suffixes and (path.name == "-" or suffix in (*GRIDS, ".html", ".npz", *PICTURES)):
+        kind = "grid" if suffix in GRIDS else "file"
+        told = f"is the name of a {kind}; name a folder for what is written"
+    elif not above.is_dir():
+        told = f"there is no folder {above}; make it first, or write elsewhere"
+    elif not os.access(path if path.exists() else above, os.W_OK):
+        told = "cannot write there; choose another place"
+    else:
+        return path
+    raise CbmError(f"-o {path}: {told}")
+
+
+def refuse_input(output: Path, *inputs: Path | None) -> None:
+    """Raise CbmError where a command would write over what it reads."""
+    if any(output.resolve() == one.resolve() for one in inputs if one):
+        raise CbmError(f"-o {output}: is read by this command; choose another name")
+
+
+def _option(names: str, help: str, **more: Any) -> Callable:
+    return click.option(*names.split(), help=help, **more)
+
+
+def _flag(names: str, help: str) -> Callable:
+    return click.option(*names.split(), help=help, is_flag=True)
+
+
+_PATH: Any = click.Path(path_type=Path)
+_FIELD: Any = {"metavar": "FIELD=VALUE", "multiple": True, "callback": _pairs}
+_SELECT: Any = {"metavar": "SETTING=VALUE[,VALUE]", "multiple": True, "callback": _pairs}
+_SETTINGS: Any = {"metavar": "SETTINGS|none", "callback": _names}
+_LIMITS: Any = {"metavar": "LOW:HIGH", "callback": _limits}
+_PARTS, _VALUES = click.Choice(["valid", "train", "test"]), click.Choice(STATISTICS)
+_TESTS, _ALPHA = click.Choice(["signed-rank", "rank-sum"]), click.FloatRange(0, 1, True, True)
+_FORMATS, _AVERAGES = click.Choice(FORMATS), click.Choice(["median", "mean", *STATISTICS])
+_ROWS, _X = "NAME|FILE|DIR", "updates|epochs|seconds|gradient-steps|SETTING"
+OPTIONS: dict[str, Callable] = {
+    "json": _flag("--json as_json", "Print JSON."),
+    "jobs": _option("-j --jobs", "Cores; 0: only this process. Default: all.", type=Whole(0)),
+    "no-code": _flag("--no-code", "Refuse recorders of the form file.py:function: they are code."),
+    # runs
+    "scheduler": _option("--scheduler", "A Dask scheduler, as tcp://host:8786.", metavar="ADDRESS"),
+    "trials": _option("--trials", "Trials of each cell, instead of the grid's number.", type=Whole(1)),
+    "set": _option("--set changes", "Set a field in every experiment.", **_FIELD),
+    "available": _flag("--available", "Leave out data sets whose files are missing, and exit with 3."),
+    "dry-run": _flag("--dry-run", "Only say what is done, what is to do and, if known, how long."),
+    "fail-fast": _flag("--fail-fast", "Stop at the first trial that fails."),
+    "sample": _option("--sample", "Trials, chosen at random.", type=Whole(1, word="all"), default=10),
+    # what is shown of cells
+    "select": _option("--select", "Only cells with one of these values; can be repeated.", **_SELECT),
+    "choose": _option("--choose", "Settings of which a cell shows the best value on --by.", **_SETTINGS),
+    "by": _option("--by", "With --choose: the part that decides; default: valid.", type=_PARTS),
+    "metric": _option("--metric", "Such as test_log_likelihood, test_cost or weight_norm."),
+    "statistic": _option(
+        "--statistic", "Default: best-valid where there is a validation part.", type=_VALUES
+    ),
+    # tables
+    "format": _option("-f --format format_", "How it is written.", type=_FORMATS, default="text"),
+    "rows": _option("--rows", "Settings shown as rows, such as sampler,hidden.", **_SETTINGS),
+    "columns": _option("--columns", "Settings shown as columns.", **_SETTINGS),
+    "test": _option("--test", "Wilcoxon test.", type=_TESTS, default="signed-rank"),
+    "alpha": _option("--alpha", "Level of significance.", type=_ALPHA, default=0.05),
+    "correction": _option("--correction", "Correct p-values of a row.", type=click.Choice(["holm"])),
+    # pictures
+    "size": _option("--size", "Width in a journal, or inches.", metavar="column|page|WxH", callback=_size),
+    "title": _option("--title", "Title in place of the settings; an empty one: none."),
+    "metrics": _option("--metric", "Column of curves or records; repeated: a panel each.", multiple=True),
+    "panels": _option("--panels", "Settings, and metric, that make panels; others make lines.", **_SETTINGS),
+    "x": _option("--x", "The x axis; of the kind settings: a numeric one.", metavar=_X),
+    "xlim": _option("--xlim", "Ends of the x axis.", **_LIMITS),
+    "ylim": _option("--ylim", "Ends of the y axis.", **_LIMITS),
+    "log": _option("--log", "Axes with a logarithmic scale.", metavar="x|y|x,y", callback=_axes),
+    "smooth": _option("--smooth", "Running mean over N updates.", type=Whole(1), default=1),
+    "average": _option("--statistic", "Of curves: median or mean; else as in tables.", type=_AVERAGES),
+    # machines
+    "exact": _option("--exact method", "Sum over all states (default).", flag_value="exact"),
+    "ais": _option("--ais method", "Estimate by annealed importance sampling.", flag_value="ais"),
+    "pseudo": _option("--pseudo method", "Pseudo-likelihood of an RBM.", flag_value="pseudo"),
+    "temperatures": _option("--temperatures", "Default: 14500; for deep machines 29000.", type=Whole(3)),
+    "runs": _option("--runs", "Independent runs of AIS.", type=Whole(2), default=100),
+    "subsample": _option("--rows", "Evaluate a fixed subsample of this many rows.", type=Whole(1)),
+    "again": _flag("--again", "Evaluate also trials that were, with the same settings."),
+    "data": _option("--data source", "Rows of a machine; folder of the data of results.", metavar=_ROWS),
+    "layer": _option("--layer", "Hidden layer, from 1; default: the last.", type=Whole(1)),
+    "count": _option("-n --count", "Samples; default: 100, or one for each given row.", type=Whole(1, 10**9)),
+    "given": _option("--given", "Hold what its rows give; sample the rest.", metavar="FILE", type=_PATH),
+    "sampler": _option("--sampler", "PT_c: c temperatures.", metavar="gibbs|PT_c", default="PT_10"),
+    "steps": _option("--steps", "Sweeps of a chain before each of its samples.", type=Whole(1), default=1000),
+    "seed": _option("--seed", "Same seed, same bytes.", type=Whole(0, 2**63 - 1), default=1),
+    # grids
+    "paper": _flag("--paper", "Write the paper's experiments instead of the starter."),
+}
+
+
+class _Command(click.Command):
+    """A command that refuses an option that is given twice, of which Click would take the last one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        seen = dict[str | None, str]()
+        for one in self.make_parser(ctx).parse_args([*args])[2]:
+            if isinstance(one, click.Option) and not one.multiple:
+                if one.name in seen:
+                    names = dict.fromkeys((seen[one.name], one.opts[-1]))
+                    raise click.UsageError(f"{' and '.join(names)}: given twice; give one", ctx)
+                seen[one.name] = one.opts[-1]
+        return super().parse_args(ctx, args)
+
+
+def command(*names: str, name: str | None = None) -> Callable:
+    """Make a function a command that takes some of the `OPTIONS`."""
+
+    def make(function: Callable) -> click.Command:
+        for one in reversed(names):
+            function = OPTIONS[one](function)
+        return click.command(name, cls=_Command)(function)
+
+    return make
+
+
+def output(metavar: str, help: str, **more: Any) -> Callable:
+    """Return the option -o, for a file with a suffix that the metavar has, or for a folder."""
+    return click.option("-o", "--output", type=_PATH, metavar=metavar, callback=_writable, help=help, **more)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a command reads: a results folder, and the names of what is in it."""
+
+    folder: Path
+    names: tuple[str, ...] = ()
+
+    def results(self) -> Results:
+        """Open the results folder; CbmError, which also says what else a first word could have been."""
+        from cbm_cli.results import Results
+
+        is_name = self.names and self.folder == Path("results") and not self.folder.exists()
+        return Results(Path(self.names[0]) if is_name else self.folder)  # what else could it be?
+
+    def experiments(self) -> Sequence[str]:
+        """Return the experiments that are named, each once, or all of the folder."""
+        return [*dict.fromkeys(self.names)] or self.results().require_experiments()
+
+    def models(self) -> list[Path]:
+        """Return the machines if a machine is named: files, and RUN:TRIAL in the folder."""
+        from cbm_cli.results.folder import MACHINE_NAME
+
+        files = [name.endswith(".npz") or ("." in name and Path(name).is_file()) for name in self.names]
+        if not any(files) and not any(map(MACHINE_NAME.fullmatch, self.names)):
+            return []
+        folder = Path() if self.folder == Path("results") else self.folder
+        pairs = zip(self.names, files, strict=True)
+        return [Path(name) if is_file or "/" in name else folder / name for name, is_file in pairs]
+
+    def model(self) -> Path:
+        """Return the one machine that is named; CbmError for none, and for several."""
+        if len(found := self.models()) != 1:
+            told = "name one machine: a file, or RUN:TRIAL as `cbm best` prints it"
+            raise CbmError(f"{' '.join(self.names) or self.folder}: {told}")
+        return found[0]
+
+
+def results_and(names: str, *suffixes: str) -> Callable:
+    """Take [RESULTS] and then names, or files with some suffixes; the command gets its ``target``.
+
+    A first word that is there or ends with a slash is RESULTS, else results/ is. A name may also stand behind
+    its folder: ``out/NAME``. Of a command that takes files with such suffixes, any file is a name.
+    """
+
+    def target_of(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Target:
+        first = "".join(words[:1])
+        place = Path(first)
+        is_name = place.suffix in suffixes or (suffixes and place.is_file())
+        if not first or is_name or not (place.exists() or "/" in first):
+            return Target(Path("results/"), words)
+        if place.exists() or first.endswith("/"):
+            return Target(place, words[1:])
+        return Target(place.parent, (place.name, *words[1:]))
+
+    return click.argument("target", nargs=-1, metavar=f"[RESULTS] {names}", callback=target_of)

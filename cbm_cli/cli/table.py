@@ -1,50 +1,35 @@
-"""``cbm table``: significance tables."""
+"""``cbm table`` and ``report``: significance tables, and one page of everything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from cbm_cli.cli.common import Target, print_document
-from cbm_cli.cli.options import choose_options, results_and, setting_names
-from cbm_cli.text import FORMATS, STATISTICS
+from cbm_cli.cli.options import Target, command, output, results_and
+from cbm_cli.cli.output import note, print_document
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
-
+    from cbm_cli.statistics import ResultsTable
 
 _OF_CELLS = ("metric", "statistic", "select", "choose", "by")
 
 
-def _axis(name: str, help: str) -> Callable:
-    return click.option(f"--{name}", metavar="SETTINGS", callback=setting_names, help=help)
-
-
-@click.command()
+@command(
+    "format",
+    "select",
+    "choose",
+    "by",
+    "rows",
+    "columns",
+    "metric",
+    "statistic",
+    "test",
+    "alpha",
+    "correction",
+)
 @results_and("[EXPERIMENT]...")
-@click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
-@choose_options
-@_axis("rows", "Settings shown as rows, comma-separated, such as sampler,learning_rate or hidden.")
-@_axis("columns", "Settings shown as columns.")
-@click.option(
-    "--metric",
-    help="What the cells show, such as test_log_likelihood, test_cost or weight_norm.",
-)
-@click.option(
-    "--statistic",
-    type=click.Choice(STATISTICS),
-    help="Value at the best validation (the default where there is a validation part), best value over "
-    "training (max), last value, or value where the mean over trials is best (max-of-mean).",
-)
-@click.option(
-    "--test", type=click.Choice(["signed-rank", "rank-sum"]), default="signed-rank", show_default=True
-)
-@click.option(
-    "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True
-)
-@click.option("--correction", type=click.Choice(["holm"]), help="Correct p-values within a row.")
 def table(target: Target, format_: str, **choices: Any) -> None:
     """Print a table of means with significance marks.
 
@@ -53,16 +38,36 @@ def table(target: Target, format_: str, **choices: Any) -> None:
 
     Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
     row with too few trials to claim significance.
+
+    --statistic: the value at the best validation value (best-valid), the best over training (max), the last
+    one (final), or the one where the mean over trials is best (max-of-mean).
     """
-    print_tables(target.results(), target.experiments(), format_, **choices)
+    for one in tables(target.results(), target.experiments(), **choices):
+        print_document(one.document(), format_)
 
 
-def print_tables(results: Results, experiments: Sequence[str], format_: str, **choices: Any) -> None:
-    """Print the tables of experiments to stdout, by the options of ``cbm table``."""
+def tables(results: Results, experiments: Sequence[str], **choices: Any) -> Iterator[ResultsTable]:
+    """Yield the tables of experiments, by the options of ``cbm table``."""
     from cbm_cli.results.selection import read_cells
     from cbm_cli.statistics import build_table
 
     which = {name: choices.pop(name) for name in _OF_CELLS if name in choices}
-    axes = {name: names for name in ("rows", "columns") if (names := choices.pop(name, None)) is not None}
+    axes = {axis: choices.pop(axis, None) for axis in ("rows", "columns", "groups")}
+    named = {axis: names for axis, names in axes.items() if names is not None}
     for cells in read_cells([results.store(name) for name in experiments], **which):
-        print_document(build_table(cells, axes=axes, **choices).document(), format_)
+        yield build_table(cells, axes=named, **choices)
+
+
+@command()
+@output("FILE.html|.htm", "The HTML file; it needs no other file and no network.", default="report.html")
+@results_and("[EXPERIMENT]...")
+def report(target: Target, output: Path) -> None:
+    """Write one HTML page of results.
+
+    It has tables, which a click on a head sorts, curves, settings and versions, and says what is not finished
+    and why trials failed.
+    """
+    from cbm_cli.report.page import write_report
+
+    write_report(target.results(), target.names, output)
+    note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

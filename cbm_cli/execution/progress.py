@@ -2,32 +2,27 @@
 
 import math
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from statistics import fmean
 
 from cbm_cli.execution.plan import Agenda, Job, Key
 from cbm_cli.execution.work import Failure
 from cbm_cli.results import Outcome, Progress
+from cbm_cli.text import duration
+
+SHOWN = 4  # running trials shown at a time
 
 
-class RunProgress(AbstractContextManager):
-    """How far a run is, and how long it may take; it is told of everything, and shows nothing."""
+class RunProgress:
+    """How far a run is, and how long it may take; ``say`` hears what the user should know at once."""
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: Agenda, say: Callable[[str], None] = lambda message: None) -> None:
+        self.message = say
         self.total, self.done, self.failures = len(agenda.jobs), 0, 0
         self.first: dict[Key, float] = {}  # shares of running trials that were made when they first came back
         self.running: dict[Key, tuple[float, str]] = {}  # shares that are made, and a description
         self.gained = 0.0  # of finished trials, in this run
         self.latest, self.started = "", time.monotonic()
-
-    def __exit__(self, *error: object) -> None:
-        """End: the run has ended."""
-
-    def message(self, text: str) -> None:
-        """Tell the user something at once."""
-
-    def changed(self) -> None:
-        """Show what has changed."""
 
     def progress(self, job: Job, progress: Progress) -> None:
         """Note how far a running trial is."""
@@ -35,7 +30,6 @@ class RunProgress(AbstractContextManager):
         self.first.setdefault(job.key, share)
         before = "pre-training, " * (progress.stage < job.stages)
         self.running[job.key] = share, f"{job.title}: {before}update {progress.update:,} ({share:.0%})"
-        self.changed()
 
     def finished(self, job: Job, outcome: Outcome) -> None:
         """Note a finished trial, and the first value of its last evaluation."""
@@ -47,27 +41,29 @@ class RunProgress(AbstractContextManager):
         elif outcome.columns[2:]:
             name, value = outcome.columns[2].replace("_", " "), outcome.curve[-1, 2]
             self.latest += f": {name} {value:.2f} per row"
-        self._end(job)
+        self.running.pop(job.key, None)
 
     def failed(self, job: Job, failure: Failure) -> None:
         """Note a failed trial, and say why at once."""
         self.failures += 1
         self.message(f"failed: {job.title}: {failure.message}")
-        self._end(job)
-
-    def _end(self, job: Job) -> None:
         self.running.pop(job.key, None)
-        self.changed()
 
-    def made(self) -> float:
-        """Trials that are made, with the shares of running ones."""
-        return self.done + self.failures + sum(share for share, _ in self.running.values())
+    def share(self) -> float:
+        """Return how much of the run is made, with the shares of running trials."""
+        running = sum(share for share, _ in [*self.running.values()])  # which another thread changes
+        return (self.done + self.failures + running) / max(self.total, 1)
 
-    def seconds_left(self) -> float | None:
-        """Return the time left if trials go on to take as long as they do."""
-        gained = self.gained + sum(share - self.first[key] for key, (share, _) in self.running.items())
-        elapsed = time.monotonic() - self.started
-        return elapsed / gained * (self.total - self.made()) if gained > 0.005 * self.total else None
+    def words(self) -> list[str]:
+        """Return what is done, the time left if trials take as long as they did, and running trials."""
+        elapsed, running = time.monotonic() - self.started, [*self.running.items()]
+        gained = self.gained + sum(share - self.first[key] for key, (share, _) in running)
+        words = f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}"
+        if gained > 0.005 * self.total:
+            words += f", {duration(elapsed / gained * self.total * (1 - self.share()))} left"
+        shown = [its for _, (_, its) in running]
+        latest = self.latest or next(iter(shown), "")
+        return [f"{words}; {latest}".rstrip("; "), *shown[-SHOWN:]]
 
 
 def seconds_to_do(agenda: Agenda, workers: int) -> float | None:

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cbm_cli.cli import common
-from cbm_cli.cli.progress import Display
+from cbm_cli.cli.output import program
 from cbm_cli.datasets.loading import load
 from cbm_cli.execution.plan import Agenda, Job, make_agenda
-from cbm_cli.execution.progress import seconds_to_do
+from cbm_cli.execution.progress import RunProgress, seconds_to_do
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
@@ -35,7 +34,7 @@ def run(*options, code=0):
 
 
 def job(kind, **changes):
-    """A job, and a display of it."""
+    """A job, and the progress of a run of it."""
     data = {"name": "bars-and-stripes", "size": 2}
     its = Settings(**{"data": data, "learning_rate": 0.1, "updates": 20} | MODELS[kind] | changes)
     one = Job(
@@ -44,7 +43,7 @@ def job(kind, **changes):
         load("bars-and-stripes", size=2),
         (Store(Path("out/test")),),
     )
-    return one, Display(Agenda([], {}, {}, {}, [one]))
+    return one, RunProgress(Agenda([], {}, {}, {}, [one]))
 
 
 def outcome(*columns, diverged=None):
@@ -59,7 +58,7 @@ def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged():
     display.finished(one, outcome("train_log_likelihood", "test_log_likelihood"))
     assert display.latest == f"{one.title}: train log likelihood -7.25 per row"
     assert not display.running
-    assert numbers(display._status())[0][:2] == [1, 1]
+    assert numbers(display.words()[0])[0][:2] == [1, 1]
     display.finished(one, outcome("train_log_likelihood", diverged=1234))
     assert display.latest.endswith("diverged at update 1,234")
     display.finished(one, outcome())
@@ -68,7 +67,7 @@ def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged():
 
 def left(display):
     """The seconds left, as the status says them: None where it says none."""
-    found = re.search(r"(?:(\d+) min )?(\d+) s left", display._status())
+    found = re.search(r"(?:(\d+) min )?(\d+) s left", display.words()[0])
     return found and 60 * int(found[1] or 0) + int(found[2])
 
 
@@ -77,9 +76,9 @@ def test_pretraining_is_named_and_counts_as_work():
     layer = 5 * 4  # epochs and batches
     display.progress(one, Progress(None, 10, stage=1))
     assert one.share(Progress(None, 10, stage=1)) == (layer + 10) / (2 * layer + 20)
-    assert "pre-training, update 10 " in display._status()
+    assert "pre-training, update 10 " in display.words()[0]
     display.progress(one, Progress(None, 3, stage=2))
-    assert "trial 0: update 3 " in display._status()
+    assert "trial 0: update 3 " in display.words()[0]
 
 
 def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch):
@@ -146,7 +145,7 @@ def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch)
         ("/x/cbm_cli/cli/__main__.py", module),
     ):
         monkeypatch.setattr(sys, "argv", [started])
-        assert common.program() == typed
+        assert program() == typed
 
 
 def agenda_of(folder, **changes):

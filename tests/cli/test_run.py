@@ -328,7 +328,8 @@ def test_an_unforeseen_error_is_one_line_that_says_how_to_see_where(
 
     monkeypatch.setattr("cbm_cli.cli.run._run_and_show", fails)
     monkeypatch.setenv("CBM_DEBUG", debugging)
-    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2)
+    code = 1 if isinstance(error, ValueError) else 2
+    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=code)
     lines = said.stderr.splitlines()
     assert holds(lines[-1], f"{error}|CBM_DEBUG" if isinstance(error, ValueError) else f"{error}")
     assert ("Traceback" in said.stderr) == (debugging == "1")

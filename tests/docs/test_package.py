@@ -14,7 +14,7 @@ from pathlib import Path
 
 import cbm_cli
 import pytest
-from cbm_cli.cli.common import program
+from cbm_cli.cli.output import program
 from cbm_cli.grid.read import read_grid
 
 from tests.builders import cbm, problems_of

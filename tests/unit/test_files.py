@@ -405,7 +405,7 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
 
     before = {*contents_of("out", kinds=("curve",))}
     beside.rename(tmp_path / "moved")
-    assert "All 2 trials are done" in run("../moved/grid.yaml").stderr
+    assert "2 trials done in earlier runs" in run("../moved/grid.yaml").stderr
     assert {*contents_of("out", kinds=("curve",))} == before
     put(lines(1 - ROWS), tmp_path / "moved" / "rows.csv")
     run("../moved/grid.yaml")

@@ -16,10 +16,9 @@ import pytest
 import yaml
 from cbm_cli import arrays as npz
 from cbm_cli.cli import main
-from cbm_cli.cli.progress import Display
+from cbm_cli.cli.output import Live
 from cbm_cli.datasets import files
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.plan import Agenda
 from cbm_cli.grid.names import Sampler, Scheme
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
@@ -465,8 +464,10 @@ def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
 
 
 def test_markup_of_rich_is_text():
-    display = Display(Agenda([], {}, {}, {}))
-    assert display.console.render_str("[red]x :smile:").plain == "[red]x :smile:"
+    live = Live(lambda: 0.5, lambda: ["[red]x :smile:", "[bold]y"])
+    with live.console.capture() as shown:
+        live.console.print(live._lines())
+    assert [word in shown.get() for word in ("[red]x :smile:", "[bold]y")] == [True] * 2
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])

@@ -4,7 +4,7 @@ import click
 import pytest
 import yaml
 from cbm_cli.cli import main
-from cbm_cli.cli.common import Whole
+from cbm_cli.cli.options import Whole
 from cbm_cli.datasets.loading import load_source
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid

@@ -1,0 +1,104 @@
+"""``cbm sample``, ``features`` and ``export``: what a machine gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cbm_cli.cli.options import Target, command, output, refuse_input, results_and
+from cbm_cli.cli.output import note, print_list
+from cbm_cli.cores import cores
+from cbm_cli.errors import CbmError
+
+
+@command("count", "given", "sampler", "steps", "seed")
+@output("FILE.npz", "File for the samples.", required=True)
+@results_and("MODEL", ".npz")
+def sample(
+    target: Target, output: Path, count: int | None, given: Path | None, sampler: str, steps: int, seed: int
+) -> None:
+    """Draw samples from a machine.
+
+    MODEL is a Boltzmann machine of any depth: an NPZ file in the documented form, or RUN:TRIAL, as `cbm best`
+    prints it. The file has the arrays samples, means and hidden. For a deep machine, samples and means are
+    the visible layer, hidden the odd layers (1, 3, ...) side by side. At most 100 chains run side by side
+    from random states, and give samples in turn. `cbm plot samples MODEL` draws samples.
+
+    --given completes rows: entries of 0 or 1 are held; those that are empty or ? in text, or NaN in an NPZ
+    file, are sampled given them. Sample i completes row i modulo the number of rows.
+    """
+    model = target.model()
+    refuse_input(output, model, given)
+
+    from cbm_cli.datasets.files import read_given
+    from cbm_cli.machines.files import flatten, read_machine
+    from cbm_cli.machines.samples import CHAINS, draw, draw_given, parse_sampler, write_samples
+    from cbm_cli.machines.threads import using_cores
+
+    machine, parsed = read_machine(model), parse_sampler(sampler)
+    if machine.kind == "auto-encoder":
+        raise CbmError(f"{model}: an auto encoder has nothing to draw from; see cbm features")
+    flat = flatten(machine, place=str(model))
+    with using_cores(cores()):
+        if given:
+            rows = read_given(given, machine.names, str(model))
+            found = draw_given(flat, parsed, count, rows, str(given), chains=CHAINS, steps=steps, seed=seed)
+        else:
+            found = draw(flat, parsed, count or 100, chains=CHAINS, steps=steps, seed=seed)
+    write_samples(output, found, machine.names)
+    note(f"wrote {output}: {len(found.samples)} samples")
+
+
+@command("data", "layer")
+@output("FILE.npz", "File for the activities, with an array for each part of the data.", required=True)
+@results_and("MODEL", ".npz")
+def features(target: Target, source: str | None, layer: int | None, output: Path) -> None:
+    """Write the hidden activities of a machine given data.
+
+    MODEL is a machine of any kind: an NPZ file, or RUN:TRIAL, as `cbm best` prints it. The file holds the
+    activity of every unit of a hidden layer given every row, and is a data set itself (docs/machines.md). The
+    list printed has the mean activity of each layer given the training part, and the share of its units that
+    are nearly always off or on. `cbm plot filters MODEL` draws filters, `cbm plot activity MODEL` activities.
+    """
+    model = target.model()
+    if source is None:
+        raise CbmError(f"{model}: name the rows that it is given with --data NAME or --data FILE")
+    refuse_input(output, model, Path(source))
+    from cbm_cli.datasets.loading import load_source
+    from cbm_cli.machines import representations
+    from cbm_cli.machines.bounds import ROUNDS
+    from cbm_cli.machines.files import read_machine
+
+    machine = read_machine(model)
+    place = representations.layer_of(machine, layer) - 1
+    found = representations.features_of(machine, load_source(source, machine.sizes[0], machine.names))
+    several = len(found.parts) > 1  # a file may hold the rows of any part
+    arrays = {part if several else "rows": layers[place] for part, layers in found.parts.items()}
+    representations.write_arrays(output, arrays)
+    rows = []
+    for number, means in enumerate(representations.mean_activity(found.parts["train"]), 1):
+        share = representations.unbalanced(means)
+        rows.append((str(number), str(len(means)), f"{means.mean():.4f}", f"{share:.1%}"))
+    print_list(("layer", "units", "mean activity", "outside [0.05, 0.95]"), rows)
+    if found.unsettled:
+        note(f"warning: mean field has not settled within {ROUNDS} rounds for {found.unsettled:,} rows")
+    note(f"wrote {output}: the activities of layer {place + 1}")
+
+
+@command()
+@output("FILE.npz", "Where to write the machine.", required=True)
+@results_and("RUN:TRIAL", ".npz")
+def export(target: Target, output: Path) -> None:
+    """Write the machine of a trial as a file.
+
+    RUN is a run-id, the beginning of one or of its hash, or an experiment with one run, and TRIAL a number;
+    with :best behind it, the machine is the one at the best validation value instead of the final one.
+    `cbm best` prints such a name. The arrays of the file are described in docs/machines.md.
+    """
+    from cbm_cli.results.folder import find_machine
+    from cbm_cli.results.writing import write_atomically
+
+    model = target.model()
+    refuse_input(output, model)
+    name, content = find_machine(model)
+    write_atomically(output, content)
+    note(f"wrote {output}: the machine of {name}")

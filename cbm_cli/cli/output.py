@@ -1,0 +1,128 @@
+"""What commands print: data to stdout, notes to stderr, lists, progress, what to type next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from pathlib import Path
+from shutil import get_terminal_size, which
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from cbm_cli.text import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from cbm_cli.sheets import Document
+
+PLAIN_EVERY = 10.0  # seconds between two lines of progress if stderr is no terminal
+
+
+def say(line: str = "") -> None:
+    """Print a line of data to stdout."""
+    click.echo(harmless(line))
+
+
+def note(message: str) -> None:
+    """Print something that is not data, to stderr."""
+    click.echo(harmless(message), err=True)
+
+
+def terminal_width() -> float:
+    """Return the columns of the terminal that stdout is, without end for anything else."""
+    return get_terminal_size().columns if sys.stdout.isatty() else inf
+
+
+def print_document(document: Document, format_: str) -> None:
+    """Print to stdout: with colours where it is a terminal that shows some."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    click.echo(document.render(format_, terminal_width() < inf and not plain), nl=False)
+
+
+def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a list to stdout in columns; on a terminal the last one is wrapped between words."""
+    lines = [[*map(harmless, line)] for line in (heads, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for *firsts, last in lines:
+        start = "".join(f"{text:{width + 2}}" for text, width in zip(firsts, widths, strict=False))
+        if len(start) + len(last) > (width := terminal_width()):
+            how: Any = {"break_long_words": False, "break_on_hyphens": False}
+            room = max(int(width), len(start) + 20)
+            last = fill(last, room, initial_indent=start, subsequent_indent=" " * len(start), **how)
+            start = ""
+        say((start + last).rstrip())
+
+
+class Live:
+    """Show on stderr how far something is: a bar on a terminal, elsewhere a line every few seconds."""
+
+    def __init__(self, share: Callable[[], float], words: Callable[[], Sequence[str]]) -> None:
+        from rich.console import Console
+        from rich.live import Live as Shown
+
+        self.share, self.words = share, words  # what is made of the whole; a line beside the bar, and others
+        self.console = Console(stderr=True, markup=False, emoji=False)
+        how: Any = {"get_renderable": self._lines, "refresh_per_second": 4, "transient": True}
+        self.shown, self.ended = Shown(console=self.console, **how), threading.Event()
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self.shown.start()
+        else:
+            threading.Thread(target=self._print_lines, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ended.set()
+        self.shown.stop()
+
+    def message(self, text: str) -> None:
+        """Print a message above the bar."""
+        self.console.print(harmless(text), highlight=False, soft_wrap=True)
+
+    def _print_lines(self) -> None:
+        while not self.ended.wait(PLAIN_EVERY):
+            self.message(self.words()[0])
+
+    def _lines(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        first, *others = map(harmless, self.words())
+        head = Table.grid(padding=(0, 1))
+        head.add_row(ProgressBar(1.0, self.share(), width=30), first)
+        return Group(head, *(Text(f"  {one}", no_wrap=True) for one in others))
+
+
+def program() -> str:
+    """Return how the user can run this cbm: ``cbm`` if the shell finds it, else the path that was typed."""
+    typed, found = Path(sys.argv[0]), which("cbm")
+    if typed.name == "cbm-cli":  # the same program, beside cbm
+        typed = typed.with_name("cbm")
+    if typed.name == "__main__.py" and typed.parent.name == "cli":
+        return f"{shlex.quote(sys.executable)} -m cbm_cli.cli"
+    if typed.name != "cbm" or (found and typed.exists() and typed.samefile(found)):
+        return "cbm"
+    return shlex.quote(str(typed))
+
+
+def to_type(*words: object) -> str:
+    """Return a command of cbm as a user can type it: words with spaces are quoted."""
+    return f"{program()} {shlex.join(map(str, words))}"
+
+
+def note_next(*lines: str) -> None:
+    """Say what to type next, and how to make the shell find cbm, if it does not."""
+    note("Next:  " + "\n       ".join(lines))
+    script = Path(sys.argv[0]).parent / "activate"
+    if program() != "cbm" and script.is_file():
+        note(f"To write just cbm, first run: source {shlex.quote(str(script))}")
