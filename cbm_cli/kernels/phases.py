@@ -33,6 +33,10 @@ class Phase(NamedTuple):
     x: Array  # (R, N)
     h: Array  # (R, M) mean hidden units
     weight: Array  # (R,) 1/R, or the probabilities of all states
+    sign: np.float32  # of the phase in the gradient: 1 for the data, -1 for the model
+    share: Array  # (R, M) sign times weight times h
+    flat_h: Array  # (R M,) views of h and of its share
+    flat_share: Array
     activation: Array  # (R, M) x W
     long_h: Array  # views with several rows in one, so that loops over them are long
     long_activation: Array
@@ -56,7 +60,7 @@ class Both(NamedTuple):
     """Rows of the data above rows of the model: one product makes the gradient of both."""
 
     x: Array  # (B + R, N)
-    h: Array  # (B + R, M) mean hidden units times weight, negative for the model
+    share: Array  # (B + R, M)
     bits: Bits  # x', packed
 
 
@@ -74,8 +78,11 @@ def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
     count = plan.batch + model_rows(n, m, plan, plan.exact)
     bits = bits_for(0 if plan.exact else plan.visible, count, m)
     both = Both(room((count, n)), room((count, m)), bits)
-    data, model = both.x[: plan.batch], both.x[plan.batch :]
-    return both, make_phase(data, m), make_phase(model, m, plan.exact)
+    data, model = (
+        (both.x[: plan.batch], both.share[: plan.batch]),
+        (both.x[plan.batch :], both.share[plan.batch :]),
+    )
+    return both, make_phase(*data, 1), make_phase(*model, -1, plan.exact)
 
 
 def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
@@ -83,14 +90,15 @@ def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
     return 2 ** min(n, m) if exact else plan.rows
 
 
-def make_phase(x: Array, m: int, exact: bool = False) -> Phase:
-    """Allocate a phase of m hidden units around its rows."""
-    rows, n = x.shape
+def make_phase(x: Array, share: Array, sign: int, exact: bool = False) -> Phase:
+    """Allocate a phase around its rows x (R, N) and the shares (R, M) of their hidden units."""
+    (rows, n), m = x.shape, share.shape[1]
     count, h, activation = long_rows(m, rows), room((rows, m)), room((rows, m))
     weight = np.full(rows, np.float32(1 / rows))
+    shares = np.float32(sign), share, h.reshape(-1), share.reshape(-1)
     views = lengthened(h, count), lengthened(activation, count), room(count * m)
     bits, wide = bits_for(0 if exact else rows, n, m), np.empty(max(n, m))
-    return Phase(x, h, weight, activation, *views, bits, make_means(n, m), wide)
+    return Phase(x, h, weight, *shares, activation, *views, bits, make_means(n, m), wide)
 
 
 @merged
@@ -137,7 +145,7 @@ def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan) -
         else:
             product(data.x, machine.W, data.activation)
         mean_hidden(machine, data, plan)
-    average(data)
+    average(data, False)
 
 
 @lean
@@ -172,10 +180,20 @@ def mean_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
 
 
 @merged
-def average(phase: Phase) -> None:
-    """Fill in the means over the rows of a phase."""
+def average(phase: Phase, exact: bool) -> None:
+    """Fill in the shares of the hidden units, and the means over the rows of a phase."""
+    if exact:
+        for r in range(phase.h.shape[0]):
+            for j in range(phase.h.shape[1]):
+                phase.share[r, j] = phase.sign * phase.weight[r] * phase.h[r, j]
+    else:  # samples have equal weights, so that one loop goes over all of them
+        factor = phase.sign * phase.weight[0]
+        for k in range(phase.flat_h.size):
+            phase.flat_share[k] = factor * phase.flat_h[k]
     add_up(phase.x, phase.weight, phase.wide, phase.mean.x)
-    add_up(phase.h, phase.weight, phase.wide, phase.mean.h)
+    add_up(phase.share, None, phase.wide, phase.mean.h)
+    for j in range(phase.mean.h.size):
+        phase.mean.h[j] *= phase.sign
 
 
 @merged
@@ -210,27 +228,12 @@ def gather_gradient(both: Both, data: Phase, model: Phase, plan: Plan, gradient:
         gradient.x[i] = data.mean.x[i] - model.mean.x[i]
     for j in range(gradient.h.size):
         gradient.h[j] = data.mean.h[j] - model.mean.h[j]
-    weigh(data, np.float32(1), False, both.h[: plan.batch])
-    weigh(model, np.float32(-1), plan.exact, both.h[plan.batch :])
     known, binary = plan.visible, plan.unit == 1 and not plan.exact
-    if binary and worth_packing(known, both.x.shape[0], both.h.shape[1]):
+    if binary and worth_packing(known, both.x.shape[0], both.share.shape[1]):
         pack_columns(both.x, known, both.bits)
         W = gradient.W[:known]  # (visible, B + R) @ (B + R, M)
-        bits_product(both.bits, both.h, False, W)
+        bits_product(both.bits, both.share, False, W)
         if known < gradient.x.size:
-            product_tn(both.x[:, known:], both.h, gradient.W[known:])
+            product_tn(both.x[:, known:], both.share, gradient.W[known:])
     else:
-        product_tn(both.x, both.h, gradient.W)  # (N, B + R) @ (B + R, M)
-
-
-@merged
-def weigh(phase: Phase, sign: np.float32, exact: bool, out: Array) -> None:
-    """out = sign weight h, (R, M); samples have equal weights, so that one loop goes over all of them."""
-    if exact:
-        for r in range(out.shape[0]):
-            for j in range(out.shape[1]):
-                out[r, j] = sign * phase.weight[r] * phase.h[r, j]
-    else:
-        share, flat, flat_h = sign * phase.weight[0], out.reshape(out.size), phase.h.reshape(out.size)
-        for k in range(flat.size):
-            flat[k] = share * flat_h[k]
+        product_tn(both.x, both.share, gradient.W)  # (N, B + R) @ (B + R, M)

@@ -122,7 +122,7 @@ def tile(values: Array, beta: Array, out: Array) -> None:
             row[i] = beta[r] * values[i]
 
 
-@lean
+@merged
 def restart(means: Array, chains: Chains, plan: Plan, site: int, update: int) -> None:
     """Draw the chains' hidden states from the data's means (B, M), for CD."""
     h, u = chains.h.states, chains.u[: (means.size + 3) // 4 * 4]

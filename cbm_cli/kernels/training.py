@@ -90,7 +90,8 @@ class Training:
         aside, deeper = None, n - plan.visible
         if plan.offsets_from != SAME:  # a model phase that only the offsets see
             exact = plan.offsets_from == ALL_STATES
-            phase = make_phase(room((model_rows(n, m, plan, exact), n)), m, exact)
+            rows = model_rows(n, m, plan, exact)
+            phase = make_phase(room((rows, n)), room((rows, m)), 1, exact)
             aside = make_source(phase, state.aside_h, plan, exact)
         deep = make_deep(plan.batch, plan.visible, deeper, m, state.rounds) if deeper else None
         natural = make_natural(direction, work.machine, work.velocity, plan.exact) if direction else None
@@ -143,7 +144,7 @@ def make_updates(
         if natural is None:
             step(machine, gradient, work.velocity, plan, rate_at(plan, update))  # Eqs. (13)-(15)
         else:
-            natural_step(natural, machine, gradient, (data, model), plan, rate_at(plan, update))
+            natural_step(natural, machine, gradient, data, model, plan, rate_at(plan, update))
         if not plan.offsets.before:
             move_offsets(machine, data.mean, mean, work.noise, plan, update)
 
@@ -168,7 +169,7 @@ def draw_phase(
         draw_samples(machine, chains, plan, sites[0], update, phase.x, phase.activation)
         if not chains.direct:
             mean_hidden(machine, phase, plan)
-    average(phase)
+    average(phase, states is not None)
 
 
 @merged

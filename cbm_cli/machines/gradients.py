@@ -14,15 +14,7 @@ from scipy.special import softmax
 
 from cbm_cli import reference as ref
 from cbm_cli.kernels.machine import Machine
-from cbm_cli.kernels.natural import (
-    FISHERS,
-    FLAT,
-    Direction,
-    add_up_fisher,
-    find_moments,
-    make_natural,
-    solve,
-)
+from cbm_cli.kernels.natural import FISHERS, FLAT, Direction, find_direction, find_moments, make_natural
 from cbm_cli.machines.limits import check_fisher
 
 Wide = NDArray[np.float64]
@@ -123,9 +115,8 @@ def natural_gradient(
         arrays: Any = [array[k] for array in (W, b, c, b, c)]  # float64, the offsets not used
         plain = Machine(*arrays)
         work = make_natural(Direction(FISHERS[fisher], damping), plain, plain, True)
-        find_moments(work, plain, *np.zeros((2, 0, len(plain.b))), True)
-        work.gradient[:] = np.block([[gradient.W[k], gradient.b[k][:, None]], [gradient.c[k], 0.0]])
-        add_up_fisher(work)
-        solve(work)
+        find_moments(work, plain, *np.zeros((2, 0, len(plain.b))))
+        work.gradient[:] = np.block([[gradient.W[k], gradient.b[k][:, None]], [gradient.c[k], 0.0]]).ravel()
+        find_direction(work)
         found[k] = ref.flat(work.along[:3])
     return gradient.shaped(found)
