@@ -26,9 +26,7 @@ pytestmark = pytest.mark.usefixtures("here")
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)
 ROWS[4] = 0  # a LIBSVM line of a label alone
 ROWS[7, -1] = 1  # and the largest index
-STARTED = np.maximum(
-    ROWS, np.eye(1, 6, dtype=np.uint8)
-)  # no row is zero: that would be an empty line
+STARTED = np.maximum(ROWS, np.eye(1, 6, dtype=np.uint8))  # a row of zeros is an empty line
 GREY = (np.arange(120) * 2).reshape(20, 6).astype(np.uint8)
 GREY_16 = (np.arange(120) % 17).reshape(20, 6)
 GREY_16[0, 1] = 0  # a first line of different numbers may be names
@@ -48,11 +46,8 @@ def mat(version: str = "5", **arrays: np.ndarray) -> bytes:
 
 
 def libsvm(rows: np.ndarray, label: str = "+1 ") -> bytes:
-    items = (
-        " ".join(f"{i + 1}:{value}" for i, value in enumerate(row) if value)
-        for row in rows.tolist()
-    )
-    return "".join(f"{label}{line}\n" for line in items).encode()
+    items = [[f"{i}:{value}" for i, value in enumerate(row, 1) if value] for row in rows.tolist()]
+    return "".join(f"{label}{' '.join(line)}\n" for line in items).encode()
 
 
 FORMS = {
@@ -106,11 +101,8 @@ def test_a_data_set_is_called_as_its_file_without_folder_and_endings(name, tmp_p
 def test_one_file_may_hold_all_parts(maker, valid):
     names = "train_data", valid, "test"
     parts = [ROWS[:10], ROWS[10:15], ROWS[15:]]
-    labels = {
-        "train_labels": np.ones((10, 1)),
-        "classnames": np.array(["a", "bc"]),
-        "y": np.arange(20),
-    }
+    labels = {"train_labels": np.ones((10, 1)), "classnames": np.array(["a", "bc"])}
+    labels["y"] = np.arange(20)
     put(maker(**dict(zip(names, parts, strict=True)), **labels))
     for binarise in (None, "threshold", "sample", "none"):  # of zeros and ones, all the same
         dataset = load(path="rows", binarise=binarise)
@@ -140,18 +132,14 @@ def test_the_last_column_of_labels_is_dropped_whatever_it_holds(label):
 # Grey values
 
 
-@pytest.mark.parametrize(
-    ("content", "shares"),
-    [
-        (idx(GREY), GREY / 255),
-        (lines(GREY), GREY / 255),
-        (npy(GREY / 255), GREY / 255),
-        (lines(np.round(GREY / 255, 3)), np.round(GREY / 255, 3)),
-    ],
-    ids=["idx", "csv", "shares", "csv of shares"],
-)
-def test_grey_values_are_shares_or_whole_numbers_to_255(content, shares):
-    put(content)
+ROUNDED = np.round(GREY / 255, 3)
+SHARES = {"idx": idx(GREY), "csv": lines(GREY), "npy": npy(GREY / 255), "text": lines(ROUNDED)}
+
+
+@pytest.mark.parametrize("form", SHARES)
+def test_grey_values_are_shares_or_whole_numbers_to_255(form):
+    put(SHARES[form])
+    shares = ROUNDED if form == "text" else GREY / 255
     for threshold in (0.0, 0.5, 0.7):
         dataset = load(path="rows", binarise="threshold", threshold=threshold, header=False)
         assert_array_equal(dataset.train, shares > threshold)
@@ -265,10 +253,9 @@ def test_values_beyond_the_scale_are_refused(value, options, told):
 
 
 def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale():
-    ways = [({"threshold": value}, value) for value in (8, 0, 15, 1)] + [
-        ({"threshold": 3, "scale": 16}, 3)
-    ]
-    ways += [({"binarise": "threshold", "scale": 16}, 8), ({"threshold": 0.25, "scale": 16}, 4)]
+    ways = [({"threshold": value}, value) for value in (8, 0, 15, 1)]
+    ways += [({"threshold": value, "scale": 16}, level) for value, level in ((3, 3), (0.25, 4))]
+    ways += [({"binarise": "threshold", "scale": 16}, 8)]
     for kind in (np.uint8, np.float64):
         put(lines(GREY_16.astype(kind)))
         for options, level in ways:
@@ -288,10 +275,9 @@ def test_an_unknown_scale_is_refused_with_the_remedy(binarise):
     assert holds(error, "row 1, column 3|2")
     images = idx(GREY_16.astype(np.uint8).reshape(20, 2, 3))  # bytes: 0 to 255
     assert load(path=put(images), binarise="none").train.max() == 16
-    assert (
-        refusal(load, path=put(lines(GREY_16 + 111)), binarise=binarise).field == "scale"
-    )  # seven bits
-    assert load(path=put(lines(GREY_16 + 112)), binarise="none").train.max() == 128  # to 128: bytes
+    seven_bits, eight_bits = lines(GREY_16 + 111), lines(GREY_16 + 112)  # to 127, and to 128
+    assert refusal(load, path=put(seven_bits), binarise=binarise).field == "scale"
+    assert load(path=put(eight_bits), binarise="none").train.max() == 128
 
 
 def test_values_are_divided_by_the_scale():
@@ -312,11 +298,8 @@ def test_constant_data_are_nothing_to_train_on_but_may_be_evaluated():
 
 def test_a_misspelled_file_is_named_with_the_one_that_is_there():
     put(lines(ROWS), "train.csv")
-    for told in (
-        refusal(load, path="trian.csv"),
-        available(Data(path="trian.csv")),
-        refusal(load_source, "trian.csv"),
-    ):
+    refusals = refusal(load, path="trian.csv"), refusal(load_source, "trian.csv")
+    for told in (*refusals, available(Data(path="trian.csv"))):
         assert holds(told, "trian.csv|train.csv")
 
 
@@ -390,13 +373,11 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert holds(run("../grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
     (cell, *_) = Store(Path("out/mine")).manifest().cells
-    assert (cell["data"], cell["data_path"], cell["data_test"]) == (
-        "rows",
-        "rows.csv",
-        "parts/t.npz",
-    )
+    names = {"data": "rows", "data_path": "rows.csv", "data_test": "parts/t.npz"}
+    assert cell.items() >= names.items()
+    assert "data_binarise" not in cell
     (row, *_) = summary("out", "mine")
-    assert ("data_binarise" in cell, int(row["n_train"]), int(row["n_test"])) == (False, 20, 5)
+    assert (row["n_train"], row["n_test"]) == ("20", "5")
 
     monkeypatch.chdir("..")
     cells = cbm("evaluate", "elsewhere/out", "--exact", "-j", 0).stdout.splitlines()
@@ -426,12 +407,12 @@ def test_the_same_rows_in_two_files_are_refused_as_one_data_set():
 def test_a_run_that_continues_trials_tells_what_else_is_not_reused(grid, monkeypatch):
     monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     grid(BARS)
-    longer, some = (
-        ("--set", "updates=200", "--set"),
-        "bars: 4 finished trials not reused: 4 of other",
-    )
+    longer = "--dry-run", "--set", "updates=200", "--set"
+    some = "bars: 4 finished trials not reused: 4 of other"
     for change, told in (("trials=2", ""), ("sampler=[CD-1, PCD-1]", some)):
         cbm("run", "grid.yaml", "-j", 0, "-o", change)
-        said = cbm("run", "grid.yaml", "-j", 0, "-o", change, "--dry-run", *longer, change).stderr
+        said = cbm("run", "grid.yaml", "-j", 0, "-o", change, *longer, change).stderr
         (line,) = [one for one in said.splitlines() if "not reused" in one] or [""]
-        assert (told in line, bool(line), "length" in line) == (True, bool(told), False)
+        assert line.startswith(told)
+        assert bool(line) == bool(told)
+        assert "length" not in line
