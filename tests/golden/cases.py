@@ -43,20 +43,20 @@ def _dataset(
     return Dataset(name, *split, levels=levels)
 
 
-DATA = {
-    data.name: data
-    for data in (
-        _dataset("toy", 9, (14,)),
-        _dataset("four", 4, (7,)),
-        _dataset("odd", 13, (25, 8, 6)),
-        _dataset("grey", 13, (25, 8, 6), levels=255),
-        _dataset("long", 70, (45,)),
-        _dataset("wide", 20, (45,)),
-        _dataset("sparse", 90, (45,), on=0.04),
-        _dataset("dense", 90, (45,), on=0.95),
-        _dataset("grey-long", 70, (45, 5), levels=255),
-    )
-}
+_SETS = [
+    _dataset("toy", 9, (14,)),
+    _dataset("four", 4, (7,)),
+    _dataset("odd", 13, (25, 8, 6)),
+    _dataset("grey", 13, (25, 8, 6), levels=255),
+    _dataset("long", 70, (45,)),
+    _dataset("wide", 20, (45,)),
+    _dataset("sparse", 90, (45,), on=0.04),
+    _dataset("dense", 90, (45,), on=0.95),
+    _dataset("grey-long", 70, (45, 5), levels=255),
+]
+
+
+DATA = {data.name: data for data in _SETS}
 _BASE = {
     "data": {"name": "bars-and-stripes", "size": 2},  # required; the cases bring data of their own
     "model": {"kind": "rbm", "hidden": 7},
@@ -95,6 +95,15 @@ def _encoder(hidden: object, offsets: str, **changes: object) -> dict:
     return {"model": model, "offsets": offsets, "sampler": None, **changes}
 
 
+_MARGINAL, _SCALED = (
+    _natural(fisher="marginal", damping=0.05),
+    _natural(scale_to="centered", damping=0.01),
+)
+_ASIDE = {"offsets_from": "independent", "offsets": "mm^b"}
+_ANGLES = {"what": "gradient_angles", "every": "10 updates"}
+_FIRST = {"epochs": 5, "learning_rate": 0.05}
+_EARLY = {"early_stopping": {"look_ahead": 2}, "evaluate": {"every": "1 epoch"}}
+
 # Name -> (data, changes to _BASE).
 CASES: dict[str, tuple[str, dict]] = {
     # RBMs: samplers and schemes
@@ -131,37 +140,19 @@ CASES: dict[str, tuple[str, dict]] = {
     # RBMs: gradients and sources of means
     "natural-joint": ("four", {**_TOY, **_natural(), "sampler": "exact"}),
     "natural-joint-PCD-1": ("toy", {**_TOY, **_natural(damping=0.01)}),
-    "natural-marginal": (
-        "toy",
-        {**_TOY, **_natural(fisher="marginal", damping=0.05), "sampler": "CD-1"},
-    ),
+    "natural-marginal": ("toy", {**_TOY, **_MARGINAL, "sampler": "CD-1"}),
     "natural-diagonal": ("odd", _natural(fisher="diagonal", damping=0.05)),
     "natural-diagonal-exact": ("toy", {**_TOY, **_natural(fisher="diagonal"), "sampler": "exact"}),
-    "natural-scaled": (
-        "toy",
-        {**_TOY, **_natural(scale_to="centered", damping=0.01), "learning_rate": 0.1},
-    ),
+    "natural-scaled": ("toy", {**_TOY, **_SCALED, "learning_rate": 0.1}),
     "scaled": ("odd", {"gradient": {"scale_to": "standard"}}),
     "gradient-exact": ("odd", {"gradient_from": "exact", "offsets": "aa^b"}),
-    "gradient-exact-offsets-independent": (
-        "odd",
-        {"gradient_from": "exact", "offsets_from": "independent", "offsets": "mm^b"},
-    ),
+    "gradient-exact-offsets-independent": ("odd", {"gradient_from": "exact", **_ASIDE}),
     "offsets-independent": ("odd", {"offsets_from": "independent", "offsets": "aa^b_s"}),
-    "offsets-independent-CD-1": (
-        "odd",
-        {"sampler": "CD-1", "offsets_from": "independent", "offsets": "am^l"},
-    ),
+    "offsets-independent-CD-1": ("odd", {"sampler": "CD-1", **_ASIDE, "offsets": "am^l"}),
     "offsets-exact": ("odd", {"offsets_from": "exact", "offsets": "mm^b"}),
     "offsets-random": ("odd", {"offsets_from": "random", "offsets": "dd^b"}),
-    "recorders": (
-        "odd",
-        {"record": {"what": _RECORDERS, **_RECORDED}},
-    ),
-    "recorder-angles": (
-        "toy",
-        {**_TOY, "record": {"what": "gradient_angles", "every": "10 updates"}},
-    ),
+    "recorders": ("odd", {"record": {"what": _RECORDERS, **_RECORDED}}),
+    "recorder-angles": ("toy", {**_TOY, "record": _ANGLES}),
     # Deep machines
     "dbm-ddd": ("odd", _dbm([6, 5], "ddd^b_s")),
     "dbm-aad-CD-1": ("odd", _dbm([6, 5], "aad^b", sampler="CD-1")),
@@ -171,10 +162,7 @@ CASES: dict[str, tuple[str, dict]] = {
     "dbm-3": ("odd", _dbm([6, 5, 4], "dddd^b_s")),
     "dbm-3-PCD-2": ("odd", _dbm([6, 5, 4], "daa0^l_s", sampler="PCD-2")),
     "dbm-pretraining": ("odd", _dbm([6, 5], "ddd^b_s", pretraining={"epochs": 10})),
-    "dbm-3-pretraining": (
-        "odd",
-        _dbm([6, 5, 4], "aaaa^b", sampler="CD-1", pretraining={"epochs": 5, "learning_rate": 0.05}),
-    ),
+    "dbm-3-pretraining": ("odd", _dbm([6, 5, 4], "aaaa^b", sampler="CD-1", pretraining=_FIRST)),
     "dbm-grey": ("grey", _dbm([6, 5], "ddd^b_s")),
     "dbm-large": ("long", _dbm([37, 20], "ddd^b_s", **_DEEP_LARGE)),
     # Auto encoders
@@ -184,16 +172,7 @@ CASES: dict[str, tuple[str, dict]] = {
     "encoder-deep": ("odd", _encoder([7, 3], "ddd^b_s", **_STEEP)),
     "encoder-deep-dhr": ("grey", _encoder([7, 3], "dhr^l_s", learning_rate=0.05, weight_scale=0.3)),
     "encoder-long": ("grey-long", _encoder(37, "dd^b_s", batch=20)),
-    "encoder-stops-early": (
-        "odd",
-        _encoder(
-            7,
-            "dd^b_s",
-            learning_rate=0.5,
-            early_stopping={"look_ahead": 2},
-            evaluate={"every": "1 epoch"},
-        ),
-    ),
+    "encoder-stops-early": ("odd", _encoder(7, "dd^b_s", learning_rate=0.5, **_EARLY)),
 }
 
 
@@ -214,10 +193,8 @@ def values_of(name: str, updates: int, outcome: Outcome) -> Values:
     counted = np.array(["mean_field" in column for column in outcome.columns])
     arrays = {"curve": outcome.curve[:, ~counted], "rounds": outcome.curve[:, counted]}
     arrays |= {"machine": outcome.machine, "pretrained": outcome.pretrained}
-    arrays |= {
-        "best": outcome.best_machine or {},
-        "converged": np.float32(outcome.converged or np.nan),
-    }
+    arrays["best"] = outcome.best_machine or {}
+    arrays["converged"] = np.float32(outcome.converged or np.nan)
     if outcome.records is not None:
         arrays["records"] = outcome.records
     values: Values = {}
@@ -225,9 +202,8 @@ def values_of(name: str, updates: int, outcome: Outcome) -> Values:
         parts = held if isinstance(held, dict) else {"": held}
         for part, array in parts.items():
             if np.asarray(array).dtype.kind == "f":
-                values[f"{name}/{updates}/{group}{'-' * bool(part)}{part}"] = np.asarray(
-                    array, np.float32
-                )
+                key = f"{name}/{updates}/{group}{'-' * bool(part)}{part}"
+                values[key] = np.asarray(array, np.float32)
     return values
 
 

@@ -34,16 +34,11 @@ RBM = {
     "batch": 5,
     "weight_scale": 2.0,  # so that what the chains are at matters to every update
 }
-DBM = RBM | {
-    "model": {"kind": "dbm", "hidden": [4, 3]},
-    "offsets": "dad^b_s",
-    "evaluate": {"method": "exact"},
-}
-CODER = RBM | {
-    "model": {"kind": "auto-encoder", "hidden": [4, 3]},
-    "offsets": "ddd^b_s",
-    "sampler": None,
-}
+DBM = RBM | {"model": {"kind": "dbm", "hidden": [4, 3]}, "offsets": "dad^b_s"}
+CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "ddd^b_s", "sampler": None}
+CODER = RBM | CODER
+ANNEALED = {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}
+RECORD = {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}
 TRAININGS = {
     "PCD": RBM,
     "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b"},
@@ -51,9 +46,8 @@ TRAININGS = {
     "second sampler": RBM | {"offsets": "mm^b", "offsets_from": "independent"},
     "stations off the grid": RBM | {"evaluate": {"every": 7}},
     "one long interval": RBM | {"evaluate": {"every": 30}},
-    "AIS": RBM | {"evaluate": {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}},
-    "recorders": RBM
-    | {"record": {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}},
+    "AIS": RBM | {"evaluate": ANNEALED},
+    "recorders": RBM | {"record": RECORD},
     "decay": RBM | {"learning_rate": {"start": 0.1, "decay": 0.5, "every": "3 epochs"}},
     "DBM": DBM,
     "DBM off the grid": DBM | {"evaluate": {"method": "exact", "every": 7}},
@@ -94,18 +88,15 @@ def run_into(folder, epochs, settings, since=None):
 def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_path, name):
     settings = TRAININGS[name]
     run_into(tmp_path / "short", SHORT, settings)
-    stores = (
-        run_into(tmp_path / "1", LONG, settings, since(tmp_path / "short", LONG, settings)),
-        run_into(tmp_path / "2", LONG, settings),
-    )
-    continued, at_once = (
-        contents_of(it.folder.parent) | files(it.folder.parent, ".npz") for it in stores
-    )
+    run_into(tmp_path / "1", LONG, settings, since(tmp_path / "short", LONG, settings))
+    store = run_into(tmp_path / "2", LONG, settings)
+    folders = tmp_path / "1", tmp_path / "2"
+    continued, at_once = (contents_of(folder) | files(folder, ".npz") for folder in folders)
     assert continued.keys() == at_once.keys()
     for path in at_once:
         assert continued[path] == at_once[path], path
     if name not in ("early stopping", "divergence"):
-        assert stores[1].curve(RUN, 0)["epoch"].iloc[-1] == LONG
+        assert store.curve(RUN, 0)["epoch"].iloc[-1] == LONG
 
 
 def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tmp_path):
@@ -135,9 +126,8 @@ def test_an_interrupted_training_goes_on_to_any_longer_length_but_no_shorter_one
 @pytest.mark.parametrize("settings", [RBM, DBM, CODER], ids=["rbm", "dbm", "auto-encoder"])
 @pytest.mark.parametrize("letter", "0dh")
 def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, letter):
-    store = run_into(
-        tmp_path, SHORT, settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}}
-    )
+    slow = {"sliding_factor": {"visible": 0.5, "hidden": 0.5}}
+    store = run_into(tmp_path, SHORT, settings | slow)
     name, content = store.machine(RUN, 0)
     other = Settings(**settings | {"offsets": letter * (2 if settings is RBM else 3)})
     state = start_from_machine(other, DATA, 5, read_machine(name, content))
@@ -170,9 +160,8 @@ def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_change
         return Progress(start_from_machine(trial.settings, DATA, trial.seed, machine))
 
     whole = run_trial(trial, DATA, started())
-    paused = run_trial(
-        trial, DATA, started(), should_pause=iter([False, False, False, True]).__next__
-    )
+    stop = iter([False, False, False, True]).__next__
+    paused = run_trial(trial, DATA, started(), should_pause=stop)
     assert 0 < paused.update < 4 * SHORT
     store.write_progress("second", 0, paused, "course", "digest")
     state = store.state_path("course", "second", 0)
@@ -258,7 +247,7 @@ def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(gr
 
 
 def test_trials_start_from_the_best_machines_on_the_validation_part(grid):
-    grid(("experiment: first", "experiment: first, machine: best-valid"))
+    grid(BEST)
     run()
     first, second = curves("first"), curves("second")
     for key, curve in second.items():
@@ -293,6 +282,7 @@ def test_an_experiment_starts_from_machine_files(grid):
 
 
 LONGER = "first", "--set", "epochs=10"
+BEST = "experiment: first", "experiment: first, machine: best-valid"
 
 
 def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, monkeypatch):
@@ -337,10 +327,7 @@ FIRST = "start_from: {experiment: first}"
     ],
 )
 def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, first, hint):
-    best = (
-        [("experiment: first", "experiment: first, machine: best-valid")] if "final" in hint else []
-    )
-    grid(("first: {}", f"first: {first}"), *best)
+    grid(("first: {}", f"first: {first}"), *[BEST] * ("final" in hint))
     problems, said = refused()
     assert "second.start_from" in [field for _, field in problems]
     assert hint in said
@@ -348,9 +335,8 @@ def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, first
 
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
     """The scheme alone tells the cells apart; that their initial biases differ, too, does not matter."""
-    grid(
-        ("first: {}", "first: {when: [{if: {offsets: 00}, set: {init: zero}}], learning_rate: 0.2}")
-    )
+    when = "[{if: {offsets: 00}, set: {init: zero}}]"
+    grid(("first: {}", f"first: {{when: {when}, learning_rate: 0.2}}"))
     assert dry() == [8, 0, 8, 4]
 
 
@@ -389,10 +375,11 @@ def test_a_machine_that_all_trials_start_from_is_read_once(here, monkeypatch):
     run_grid(TOYS.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00"), output="out")
     cbm("export", "out/rbm-3:0", "-o", "m.npz")
     reads, hashed = [], []
-    monkeypatch.setattr(
-        starts, "read_machine", lambda path: reads.append(path) or read_machine(path)
-    )
-    monkeypatch.setattr(starts, "content_of", lambda path: hashed.append(path) or content_of(path))
+    for name, function, calls in (
+        ("read_machine", read_machine, reads),
+        ("content_of", content_of, hashed),
+    ):
+        monkeypatch.setattr(starts, name, lambda it, f=function, c=calls: c.append(it) or f(it))
     again = TOYS.replace("    table:", "    start_from: {path: m.npz}\n    table:")
     run_grid(again, "--trials", 20, "--set", "sampler=CD-1", "--set", "offsets=00")
     assert len(summary("results")) == 20
