@@ -3,6 +3,8 @@
 import math
 import re
 import shlex
+from importlib import import_module
+from itertools import product
 from math import nan, sqrt
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,62 +24,30 @@ GRID = read_grid(ROOT / "experiments.yaml").experiments
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
     """The scripts as modules, found as Python finds them beside the one that it runs."""
+    names = "compare", "figures", "findings", "pages", "published", "scoreboard"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "reproduction")
-        import compare
-        import figures
-        import findings
-        import pages
-        import published
-        import scoreboard
-
-        yield SimpleNamespace(
-            compare=compare,
-            figures=figures,
-            findings=findings,
-            pages=pages,
-            published=published,
-            scoreboard=scoreboard,
-        )
+        yield SimpleNamespace(**{name: import_module(name) for name in names})
 
 
 def trials_of(scripts, frame, curves=None):
     """What the scripts read of a results folder with these summaries, and curves by trial."""
-    frame = (
-        frame.assign(experiment=frame.get("experiment", "e"))
-        if "experiment" not in frame
-        else frame
-    )
+    frame = frame if "experiment" in frame else frame.assign(experiment="e")
     long = pd.DataFrame() if curves is None else curves
     results = SimpleNamespace(
-        summaries=lambda: frame, curves=lambda name: long, records=lambda name: long
+        summaries=lambda: frame, curves=lambda _: long, records=lambda _: long
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scripts.compare.cbm, "open_results", lambda folder: results)
         return scripts.compare.Trials()
 
 
-TOY = {
-    "data": "bars-and-stripes",
-    "data_size": 3,
-    "model_kind": "rbm",
-    "model_hidden": 4,
-    "offsets": "aa^b",
-    "sampler": "CD-1",
-    "learning_rate": 0.1,
-    "init": "inverse-sigmoid",
-    "updates": 50000,
-    "batch": "full",
-    "evaluate_every": "50 updates",
-    "n_train": 16,
-}
+TOY = {"data": "bars-and-stripes", "data_size": 3, "model_kind": "rbm", "model_hidden": 4}
+TOY |= {"offsets": "aa^b", "sampler": "CD-1", "learning_rate": 0.1, "init": "inverse-sigmoid"}
+TOY |= {"updates": 50000, "batch": "full", "evaluate_every": "50 updates", "n_train": 16}
 # Table 2, Bars & Stripes, CD-1, 0.1: mean and final mean of the four schemes
-TABLE_2 = {
-    "aa^b": (-60.85, -69.1),
-    "dd^l_s": (-60.41, -68.8),
-    "d0": (-60.88, -70.9),
-    "00": (-65.05, -78.1),
-}
+TABLE_2 = {"aa^b": (-60.85, -69.1), "dd^l_s": (-60.41, -68.8), "d0": (-60.88, -70.9)}
+TABLE_2["00"] = -65.05, -78.1
 
 
 def run(maxima, finals=None, **settings):
@@ -85,11 +55,8 @@ def run(maxima, finals=None, **settings):
     cell = TOY | settings
     if cell["offsets"] in ("00", "d0"):
         cell["init"] = "zero"
-    values = {
-        "train_log_likelihood_max": np.array(maxima) / 16,
-        "train_log_likelihood_final": np.array(finals or maxima) / 16,
-        "diverged": nan,
-    }
+    values = {"train_log_likelihood_max": np.array(maxima) / 16, "diverged": nan}
+    values["train_log_likelihood_final"] = np.array(finals or maxima) / 16
     name = "/".join(map(str, cell.values()))
     return pd.DataFrame({"run_id": name, "trial": range(len(maxima))} | cell | values)
 
@@ -101,12 +68,11 @@ def around(mean, n=8):
 
 def row_of_table_2(n=8, **means):
     """All four schemes of a row, by default with the published means."""
-    return pd.concat(
-        [
-            run(around(means.get(scheme, mean), n), around(final, n), offsets=scheme)
-            for scheme, (mean, final) in TABLE_2.items()
-        ]
-    )
+    frames = []
+    for scheme, (mean, final) in TABLE_2.items():
+        maxima = around(means.get(scheme, mean), n)
+        frames.append(run(maxima, around(final, n), offsets=scheme))
+    return pd.concat(frames)
 
 
 def lines(comparison, table="standard-methods-bars-mnist"):
@@ -145,16 +111,12 @@ def test_marks_are_compared_where_the_whole_row_was_run(scripts):
 
 
 def test_pcd_1_is_compared_as_named_and_with_two_sweeps(scripts):
-    frames = [
-        run(around(mean), offsets="dd^l_s", sampler=s)
-        for s, mean in (("PCD-1", -90), ("PCD-2", -54.75))
-    ]
+    means = {"PCD-1": -90, "PCD-2": -54.75}
+    frames = [run(around(mean), offsets="dd^l_s", sampler=s) for s, mean in means.items()]
     found = scripts.compare.compare(trials_of(scripts, pd.concat(frames)))
-    cells = found.cells[found.cells["table"] == "standard-methods-bars-mnist"].set_index(
-        "obtained_sampler"
-    )
+    cells = lines(found).set_index("obtained_sampler")
     assert cells["sampler"].tolist() == ["PCD-1", "PCD-1"]
-    assert (abs(cells.loc["PCD-1", "z"]) > 2, abs(cells.loc["PCD-2", "z"]) < 2) == (True, True)
+    assert abs(cells.loc["PCD-1", "z"]) > 2 > abs(cells.loc["PCD-2", "z"])
     counts = scripts.scoreboard.score(found).set_index("table").loc["2"]
     assert (counts["run"], counts["named"], counts["read"]) == (1, 0, 1)
 
@@ -172,79 +134,46 @@ def test_runs_with_other_settings_are_named_and_not_compared(scripts, departure)
 
 
 def test_of_two_runs_the_one_with_more_trials_is_taken_and_counts_once(scripts):
-    frames = [
-        run([-61.0] * n).assign(run_id=name) for name, n in {"old": 3, "new": 5, "x": 4}.items()
-    ]
+    counts = {"old": 3, "new": 5, "x": 4}
+    frames = [run([-61.0] * n).assign(run_id=name) for name, n in counts.items()]
     frame = pd.concat([*frames, *frames])  # of two experiments
     cell = lines(scripts.compare.compare(trials_of(scripts, frame))).loc["aa^b"]
     assert (cell["run_id"], cell["obtained_n"]) == ("new", 5)
 
 
-DEEP = {
-    "data": "dna",
-    "model_kind": "dbm",
-    "model_hidden": "200-200",
-    "offsets": "ddd^b_s",
-    "sampler": "PCD-1",
-    "learning_rate": 0.01,
-    "init": "inverse-sigmoid",
-    "pretraining_epochs": 0,
-    "epochs": 5000,
-    "batch": 100,
-    "evaluate_every": "50 epochs",
-    "n_train": 9,
-}
+DEEP = {"data": "dna", "model_kind": "dbm", "model_hidden": "200-200", "offsets": "ddd^b_s"}
+DEEP |= {"sampler": "PCD-1", "learning_rate": 0.01, "init": "inverse-sigmoid", "batch": 100}
+DEEP |= {"pretraining_epochs": 0, "epochs": 5000, "evaluate_every": "50 epochs", "n_train": 9}
+DEEP |= {"trial": range(3), "diverged": nan}
 
 
 def test_tables_9_to_12_show_the_value_where_the_mean_is_best(scripts):
     courses = [-99, -88, -91], [-99, -93, -89], [-99, -95, -90]  # of the mean: -92, -90
-    columns = {
-        f"{part}_lower_bound_{name}": -88.0
-        for part in ("train", "test")
-        for name in ("max", "final")
-    }
-    frame = pd.DataFrame({"run_id": "deep", "trial": range(3), "diverged": nan} | DEEP | columns)
+    names = product(("train", "test"), ("max", "final"))
+    columns = {f"{part}_lower_bound_{name}": -88.0 for part, name in names}
+    frame = pd.DataFrame({"run_id": "deep"} | DEEP | columns)
     update = {"run_id": "deep", "update": [0, 50, 100]}
-    curves = pd.concat(
-        pd.DataFrame(update | {"trial": n, "test_lower_bound": course})
-        for n, course in enumerate(courses)
-    )
+    own = [update | {"trial": n, "test_lower_bound": it} for n, it in enumerate(courses)]
+    curves = pd.concat(map(pd.DataFrame, own))
     cells = scripts.compare.compare(trials_of(scripts, frame, curves)).cells
     cell = cells[cells["table"] == "dbm-test"].iloc[0]
-    assert (cell["published_mean"], cell["obtained_mean"], cell["obtained_std"]) == (
-        "-89.81",
-        -90,
-        1,
-    )
+    assert cell["published_mean"] == "-89.81"
+    assert (cell["obtained_mean"], cell["obtained_std"]) == (-90, 1)
     assert cell["z"] == pytest.approx(-0.19 / sqrt(1 / 3 + 0.13**2 / 10 + 0.01**2 / 12))
 
 
 def test_costs_and_epochs_of_auto_encoders_stand_beside_the_published_values(scripts):
-    settings = {
-        "model_kind": "auto-encoder",
-        "model_hidden": "half",
-        "offsets": "dd^b_s",
-        "learning_rate": 0.1,
-    }
-    settings |= {
-        "sampler": "back-propagation",
-        "evaluate_every": "1 epoch",
-        "early_stopping_look_ahead": 5000,
-    }
+    settings = {"model_kind": "auto-encoder", "model_hidden": "half", "offsets": "dd^b_s"}
+    settings |= {"learning_rate": 0.1, "sampler": "back-propagation", "evaluate_every": "1 epoch"}
+    settings["early_stopping_look_ahead"] = 5000
     values = {"valid_cost_min": [34.0, 34.4, 34.8], "valid_cost_final": 35.0, "n_train": 201}
     values |= {"valid_cost_min_update": [420, 440, 460]}  # of 2 updates an epoch
-    frame = pd.DataFrame(
-        {"run_id": "a", "trial": range(3), "diverged": nan} | DEEP | settings | values
-    )
+    frame = pd.DataFrame({"run_id": "a"} | DEEP | settings | values)
     cell = scripts.compare.compare(trials_of(scripts, frame)).cells.iloc[0]
-    assert (cell["split"], cell["published_mean"], cell["obtained_mean"]) == (
-        "test",
-        "34.35117",
-        34.4,
-    )
-    assert cell["z"] == pytest.approx(
-        (34.4 - 34.35117) / sqrt(0.16 / 3 + 0.1245**2 / 10 + 1e-10 / 12)
-    )
+    assert (cell["split"], cell["published_mean"]) == ("test", "34.35117")
+    assert cell["obtained_mean"] == 34.4
+    error = sqrt(0.16 / 3 + 0.1245**2 / 10 + 1e-10 / 12)
+    assert cell["z"] == pytest.approx((34.4 - 34.35117) / error)
     assert (cell["published_epochs"], cell["obtained_epochs"]) == ("216", 220)
     assert cell["epochs_z"] == pytest.approx((220 - 216) / sqrt(100 / 3 + 100 / 10 + 1 / 12))
 
@@ -252,19 +181,15 @@ def test_costs_and_epochs_of_auto_encoders_stand_beside_the_published_values(scr
 TABLES_2_TO_8 = ("standard-methods", "init-", "reparameterization", "moving-average")
 
 
+TOYS = "standard-methods-bars standard-methods-shifting initialisation reparameterisation"
+EIGHT = "eight-sets-16 eight-sets-16-two-sweeps eight-sets-200 eight-sets-200-slow"
+
+
 @pytest.mark.parametrize(
     ("names", "tables", "count"),
     [
-        (
-            "standard-methods-bars standard-methods-shifting initialisation reparameterisation moving-average",
-            TABLES_2_TO_8,
-            216,
-        ),
-        (
-            "eight-sets-16 eight-sets-16-two-sweeps eight-sets-200 eight-sets-200-slow",
-            "big-rbm",
-            192,
-        ),
+        (f"{TOYS} moving-average", TABLES_2_TO_8, 216),
+        (EIGHT, "big-rbm", 192),
         ("dbm-eight-sets", "dbm", 64),
         ("auto-encoder", "auto-encoder", 76),
     ],
@@ -274,9 +199,8 @@ def test_every_published_value_has_its_cell_in_the_grid(scripts, names, tables, 
     published = scripts.published.published_cells()
     published = published[published["table"].str.startswith(tables)]
     text_of = scripts.published.text_of
-    found = scripts.published.match(
-        published, pd.DataFrame(rows).map(lambda v: "" if v is None else text_of(v))
-    )
+    texts = pd.DataFrame(rows).map(lambda value: "" if value is None else text_of(value))
+    found = scripts.published.match(published, texts)
     assert found[~found["departures"].astype(bool)]["line"].nunique() == count
 
 
@@ -300,12 +224,8 @@ def test_the_scoreboard_of_the_kept_results(scripts, kept):
     table, _ = scripts.scoreboard.scoreboard(comparison)
     assert re.search(r"\| sum +\| 625 +\| 517 +\| 108 ", table)
     printed = "\n".join(table for _, table in comparison.tables())
-    assert re.findall(r"^.* (\S+) ± \S+ +\| disproved +\| [13] +\| – ", printed, re.M) == [
-        "-14.70",
-        "-13.13",
-        "-14.22",
-        "-12.54",
-    ]
+    disproved = re.findall(r"^.* (\S+) ± \S+ +\| disproved +\| [13] +\| – ", printed, re.M)
+    assert disproved == ["-14.70", "-13.13", "-14.22", "-12.54"]
     estimates = comparison.cells[comparison.cells["model"] != "auto-encoder"]
     assert (estimates["obtained_mean"][~estimates["disproved"]] < 0).all()
     line = r"\| CD-1-0.1 +\| aa\^b +\| -60.85 ± 1.91 \| -59.84 ± 1.93 +\| 25 +\| \+1.9 .*yes/yes +\| 4 "
@@ -313,11 +233,8 @@ def test_the_scoreboard_of_the_kept_results(scripts, kept):
 
 
 def test_the_findings_of_the_kept_results(scripts, kept):
-    judged = scripts.findings.check_findings(kept)
-    assert (
-        "30 reproduced, 4 contradicted, 22 undecided, 3 not run"
-        in scripts.findings.count_findings(judged)
-    )
+    counts = scripts.findings.count_findings(scripts.findings.check_findings(kept))
+    assert "30 reproduced, 4 contradicted, 22 undecided, 3 not run" in counts
 
 
 # Findings
@@ -328,14 +245,10 @@ def toys(finals, n=6, updates=50000):
     frames = []
     for number, cell in enumerate(GRID["no-moving-average"].cells):
         row = cell.row()
-        final = finals.get(row["offsets"], -50.5)
-        values = {
-            "train_log_likelihood_max": -50 / 8,
-            "train_log_likelihood_final": (final - np.arange(n) / 10) / 8,
-        }
-        frames.append(
-            pd.DataFrame({"run_id": str(number), "trial": range(n), "n_train": 8} | row | values)
-        )
+        last = (finals.get(row["offsets"], -50.5) - np.arange(n) / 10) / 8
+        row |= {"run_id": str(number), "trial": range(n), "n_train": 8}
+        row |= {"train_log_likelihood_max": -50 / 8, "train_log_likelihood_final": last}
+        frames.append(pd.DataFrame(row))
     return pd.concat(frames).assign(experiment="no-moving-average", diverged=nan)
 
 
@@ -361,9 +274,8 @@ def test_a_finding_is_reproduced_contradicted_or_undecided(scripts, finals, tria
 
 def test_numbers_of_the_course_are_read_from_curves(scripts):
     update = [0, 1, 2, 10000]
-    curves = pd.DataFrame(
-        {"run_id": "r", "trial": 0, "update": update, "train_x": [0.0, nan, 2.0, 10000.0]}
-    )
+    curve = {"update": update, "train_x": [0.0, nan, 2.0, 10000.0]}
+    curves = pd.DataFrame({"run_id": "r", "trial": 0} | curve)
     trials = trials_of(scripts, pd.DataFrame({"run_id": ["r"], "trial": [0]}), curves)
     number = lambda of: scripts.findings.number_of_course("r", trials, "train_x", of, 1.0)[0]  # noqa: E731
     assert number({"at": 3}) == 10000
@@ -376,14 +288,11 @@ def test_numbers_of_the_course_are_read_from_curves(scripts):
 @pytest.mark.parametrize("number", range(59))
 def test_every_check_compares_runs_of_the_grid(scripts, number):
     finding = scripts.findings.findings()[number]
-    rows = [
-        cell.row() | {"run_id": f"{name}-{n}"}
-        for name in finding["experiments"]
-        for n, cell in enumerate(GRID[name].cells)
+    cells = [
+        (name, n, it) for name in finding["experiments"] for n, it in enumerate(GRID[name].cells)
     ]
-    pairs = [
-        scripts.findings.pairs_of(finding, check, pd.DataFrame(rows)) for check in finding["checks"]
-    ]
+    rows = pd.DataFrame([cell.row() | {"run_id": f"{name}-{n}"} for name, n, cell in cells])
+    pairs = [scripts.findings.pairs_of(finding, check, rows) for check in finding["checks"]]
     assert all(pairs)
     assert sum(map(len, pairs)) == finding["comparisons"] >= finding.get("need", 0)
 
@@ -404,9 +313,8 @@ def test_every_panel_is_a_plot_command_of_experiments_of_the_grid(scripts):
 
 
 def test_a_panel_of_a_single_trial_names_the_trials_of_its_runs(scripts):
-    runs = pd.DataFrame(
-        {"experiment": "divergence", "run_id": ["a", "b", "c"], "offsets": ["00", "dd^b", "aa^b"]}
-    )
+    cells = {"run_id": ["a", "b", "c"], "offsets": ["00", "dd^b", "aa^b"]}
+    runs = pd.DataFrame({"experiment": "divergence"} | cells)
     panel = {"trial": 2, "plot": "curves divergence --select 'offsets=dd^b,aa^b' --metric lam_0"}
     assert scripts.figures.command(panel, runs) == ["curves", "b:2", "c:2", "--metric", "lam_0"]
 
