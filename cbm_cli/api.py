@@ -225,8 +225,8 @@ def run(
 ) -> ResultFrames:
     """Run experiments as ``cbm run`` does, and return the results.
 
-    Finished trials are kept; an interrupted run resumes when it is called again. CbmError says what is wrong
-    with the grid or the data, or which trials failed; the others are finished then.
+    Finished trials are kept; an interrupted run resumes when it is called again. CbmError names the mistake
+    in the grid or the data, or the trials that failed; the others are finished then.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
 
 @contextmanager
 def _hidden_script() -> Iterator[None]:
-    """Keep new worker processes from running the user's script again; they need nothing of it."""
+    """Keep new worker processes from running the user's script again; they do not need it."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

@@ -1,4 +1,4 @@
-"""Arrays in NPY and NPZ files, of which nothing is believed: damaged, huge and pickled ones are refused.
+"""Arrays in NPY and NPZ files, which may be hostile: damaged, huge and pickled ones are refused.
 
 A file costs no more memory than the arrays that are asked for, and they no more than `MOST_BYTES`.
 """
@@ -25,7 +25,7 @@ _LONGEST_HEADER = 1000  # characters; NumPy writes about 120
 
 
 class Header(NamedTuple):
-    """What an NPY file says of its array."""
+    """The header of an NPY file: shape and type of its array."""
 
     shape: tuple[int, ...]
     by_columns: bool  # Fortran's order of the values

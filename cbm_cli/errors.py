@@ -5,12 +5,12 @@ class CbmError(Exception):
     """Something the user asked for cannot be done; the message names the place and the remedy.
 
     The command line prints the message without a traceback and exits with ``exit_code`` (2: usage or
-    configuration; 3: results incomplete for what was asked).
+    configuration; 3: results incomplete).
 
     Attributes
     ----------
     field : str
-        What is at fault and stands before the message, if named: a setting, dotted where nested, or a file.
+        The setting (dotted if nested) or the file at fault, printed before the message; empty: none.
     message : str
         What is wrong, without the field.
     """
@@ -31,6 +31,6 @@ class FieldError(CbmError, ValueError):
 
 
 class IncompleteError(CbmError):
-    """The results do not hold what was asked for."""
+    """The results are incomplete for the command."""
 
     exit_code = 3

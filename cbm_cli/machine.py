@@ -158,8 +158,9 @@ class TrainedMachine:
     ) -> NDArray[np.float64]:
         """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats, (n,).
 
-        It needs no log Z, and is no estimate of log p(x). With a ``seed`` one random unit of each row stands
-        for all, as in scikit-learn's ``BernoulliRBM.score_samples`` with this ``random_state``.
+        It needs no log Z, and is not an estimate of log p(x). With a ``seed`` one random unit of each row
+        replaces the sum over all, as in scikit-learn's ``BernoulliRBM.score_samples`` with this
+        ``random_state``.
         """
         if self.kind != "rbm":
             raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only")

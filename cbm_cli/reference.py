@@ -1,4 +1,4 @@
-"""The paper as array code: one function per equation, written to be read beside it.
+"""The paper as array code: one function per equation, to be read with the paper.
 
 Melchior, Fischer & Wiskott, "How to Center Binary Deep Boltzmann Machines". The compiled kernels are tested
 against these functions. Numbers are those of the paper's equations in print, names are its LaTeX labels.
@@ -147,7 +147,7 @@ def flip(theta: Theta, offsets: Offsets, f: Array, g: Array) -> tuple[Theta, Off
 
 
 class Ensemble(NamedTuple):
-    """Rows that stand for the data or for the model: <f> is the sum of p f(x, h) over the rows."""
+    """Rows that represent the data or the model: <f> is the sum of p f(x, h) over the rows."""
 
     x: Array  # (R, N)
     h: Array  # (R, M) states, or means given x (Rao-Blackwell)
@@ -261,7 +261,7 @@ def offset_target(shares: Sequence[Number], data_mean: Number, model_mean: Numbe
 
 
 def moving_average(old: Any, new: Any, nu: Number) -> Any:
-    """Move an offset by the sliding factor nu towards its target; 1 is no average."""
+    """Move an offset by the sliding factor nu towards its target; 1 does not average."""
     return (1 - nu) * old + nu * new
 
 

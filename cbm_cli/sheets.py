@@ -254,7 +254,7 @@ def _in_powers(number: str) -> str:
 
 
 def _padded(text: str, width: int) -> str:
-    """Make room for the digits that wider entries of the column have; a dash stands for a missing number."""
+    """Leave space for the digits of wider entries of the column; a dash is a missing number."""
     missing = width - len(text)
     room = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
     return room + (r"\mbox{--}" if text == "–" else text)

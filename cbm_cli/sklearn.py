@@ -138,7 +138,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return random.uniform(size=p.shape) < p
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x) of each row in nats, (n,), or its pseudo-likelihood where ``scores`` say so.
+        """Return log p(x) of each row in nats, (n,), or its pseudo-likelihood, as ``scores`` asks.
 
         log Z is exact if the smaller side has at most 20 units. Otherwise AIS estimates it, once after each
         training, from the means of the training rows: all rows then share one error.

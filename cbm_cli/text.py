@@ -1,4 +1,4 @@
-"""Words that every room uses in its messages: choices, counts, durations, settings."""
+"""Words for messages of all packages: choices, counts, durations, settings."""
 
 import json
 import math

@@ -60,7 +60,7 @@ def list_(names: tuple[str, ...]) -> None:
 
 
 def _describe(entry: Listing) -> None:
-    """Print what is known of a data set, a line for each word."""
+    """Print the record of a data set, a line for each field."""
     source = entry.source
     lines = [("about", source.description), ("in a grid", f"data: {source.written}")]
     lines += [(part, f"{rows:,} rows of {source.width}") for part, rows in source.rows.items()]
@@ -102,7 +102,7 @@ def fetch(names: tuple[str, ...]) -> None:
 
 
 def _source(name: str) -> DataSource:
-    """Return a data set's record; CbmError, with a hint, if there is no such set."""
+    """Return a data set's record; CbmError, with a hint, if the set is unknown."""
     from cbm_cli.datasets.published import SOURCES
 
     if name not in SOURCES:

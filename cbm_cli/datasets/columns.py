@@ -33,7 +33,7 @@ def as_line(items: Iterable[str]) -> str:
 
 
 def written_as(place: int, names: Sequence[str], width: int) -> str:
-    """Return how a grid names a column: by a plain name, else by a number that is no other column's name."""
+    """Return how a grid names a column: by a plain name, or by a number that is not another column's name."""
     if names and re.fullmatch(r"[^\W\d][\w .-]*", names[place]) and names[place] not in ("all", "last"):
         return names[place]
     return str(place + 1) if str(place + 1) not in names else str(place - width)

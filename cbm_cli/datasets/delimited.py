@@ -39,7 +39,7 @@ def read_text(content: bytes, header: bool | None = None) -> Rows:
     """Return the rows of text; tabs, semicolons, bars, commas or blanks separate their columns.
 
     Lines above the first row that begin with # are comments; the last one may hold the names. FieldError if
-    the first line may hold names or values, and ``header`` does not say which.
+    the first line may hold names or values, and ``header`` is not given.
     """
     skipped, comment, body = _after_comments(content)
     mark = _mark_of(raw for raw in io.BytesIO(body) if raw.strip())
@@ -71,7 +71,7 @@ def read_text(content: bytes, header: bool | None = None) -> Rows:
                 told = f"line {number} has {len(fields):,} columns, the lines before it {width:,}"
                 raise FieldError(f"{told}; is it cut short?")
         if frame.shape != (rows, width):
-            raise FieldError("has quotes that do not end, or stand within a value")
+            raise FieldError("has quotes that do not end, or are within a value")
     if names and len(names) == width - 1:  # marks at the ends of lines, or names of rows, as R writes them
         names = [*names, ""] if frame.iloc[:, -1].isna().all() else ["", *names]
     if names and len(names) != width:
@@ -93,7 +93,7 @@ def _after_comments(content: bytes) -> tuple[int, str, bytes]:
 
 
 def _mark_of(lines: Iterable[bytes]) -> str:
-    """Return what separates the columns: the mark that stands equally often in two lines, and most often."""
+    """Return what separates the columns: the mark that occurs equally often in two lines, and most often."""
     bare = [re.sub(b'"[^"]*"', b"", line) for line in islice(lines, 2)]
     counts = {mark: [line.count(mark.encode()) for line in bare] for mark in "\t;|,"}
     mark = max(counts, key=lambda mark: (len({*counts[mark]}) == 1 and any(counts[mark]), sum(counts[mark])))
@@ -126,7 +126,7 @@ def _names(first: list[str], second: list[str], above: list[str], header: bool |
 def _are_names(fields: list[str], below: list[str]) -> bool | None:
     """Whether fields are names of columns, and no values; None if they may be either.
 
-    Words are names, where they are more than digits and marks, and no number and no gap stands beside them.
+    Words are names, where they are more than digits and marks, and the line has no numbers and no gaps.
     Numbers may be names if they are whole and none stands twice, or if a word beside them stands above one.
     """
     numbers = [float(field) for field in fields if _NUMBER.fullmatch(field)]

@@ -79,7 +79,7 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     """Download the files of a published data set, unless they are here and right.
 
     Return the folder of its files, and whether anything was downloaded. They go to the folder in
-    ``CBM_DATA_DIR``, or to the user's cache. ``say`` is told of each file what it is fetched from.
+    ``CBM_DATA_DIR``, or to the user's cache. ``say`` gets the address of each file.
     """
     source = SOURCES[name]
     for place in source.folders:
@@ -110,7 +110,7 @@ def _lacking(form: Sequence[File], folder: Path) -> list[File]:
 
 
 def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
-    """Get a file from the first address that has it; only the right content replaces what is there."""
+    """Get a file from the first address that has it; only the right content replaces an old file."""
     import pooch
     from requests import HTTPError, RequestException
 

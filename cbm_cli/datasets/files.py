@@ -86,7 +86,7 @@ def tables_in(content: bytes, columns: Columns = ALL, header: bool | None = None
 
 
 def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDArray[np.float64]:
-    """Return the rows of a file, NaN where nothing is given: text (empty or ``?``), NPY or NPZ (NaN).
+    """Return the rows of a file, NaN for unknown units: text (empty or ``?``), NPY or NPZ (NaN).
 
     Columns with names are put into the order of ``names``, which ``there`` has.
     """
@@ -196,7 +196,7 @@ def _numbers(column: pd.Series) -> pd.Series:
 
 
 def _flaws(rows: Rows, places: list[int], words: list[int], finite: NDArray) -> str:
-    """Return what is wrong with values that are no finite numbers, and the remedy."""
+    """Return the places of values that are not finite numbers, and the remedy."""
     frame, names, at = rows.frame, rows.names, rows.at
     lost, told = frame.iloc[:, places].isna().to_numpy(), []
     titles = [f"column {n + 1}{f' ({names[n]})' if names and names[n] else ''}" for n in places]
@@ -206,7 +206,7 @@ def _flaws(rows: Rows, places: list[int], words: list[int], finite: NDArray) -> 
         value = shortened(str(frame.iat[row, places[column]]))
         told.append(f"{at(row)}, {titles[column]} is {value}, no finite number")
     if drop := as_line(written_as(n, names, frame.shape[1]) for n in places if n in words):
-        told.append(f"leave out columns that are no units by drop: [{drop}]")
+        told.append(f"leave out columns that are not units by drop: [{drop}]")
     if len(gaps):
         shown = "; ".join(f"{at(row)}, {titles[column]}" for row, column in gaps[:_SHOWN].tolist())
         more = f" and {len(gaps) - _SHOWN:,} more" * (len(gaps) > _SHOWN)
@@ -352,7 +352,7 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     rest = [name for name, width in widths.items() if name not in found.values() and width in used]
     if rest:
         size = " x ".join(map(str, shapes[rest[0]]))
-        told = f"holds {', '.join(found.values())}, and {rest[0]} ({size}), which is no part by its name"
+        told = f"holds {', '.join(found.values())}, and {rest[0]} ({size}), which is not the name of a part"
         raise FieldError(f"{told}; rename it to train, valid or test, or remove it")
     if not found and len(widths) != 1:
         there = [f"{name} {' x '.join(map(str, one)) or 'scalar'}" for name, one in shapes.items()]

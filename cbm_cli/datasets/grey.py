@@ -1,4 +1,4 @@
-"""What becomes of grey values: binary units, or probabilities in steps of 1/255."""
+"""Grey values become binary units, or probabilities in steps of 1/255."""
 
 from collections.abc import Callable, Mapping
 

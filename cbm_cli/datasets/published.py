@@ -64,7 +64,7 @@ class File:
 
 @dataclass(frozen=True)
 class DataSource:
-    """What is known of a data set; see the head of published.yaml."""
+    """The record of a data set; see the head of published.yaml."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""What ``data:`` says of a data set: a name, or files, with the options that go with it."""
+"""The field ``data`` of a grid: a data set by name, or files, with their options."""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -96,7 +96,7 @@ class DataSpec(BaseModel):
     bar: _Count | None = Field(None, description="Shifting Bar: pixels that are on")
     flip: bool = Field(False, description="Exchange zeros and ones")
     binarise: Literal["threshold", "sample", "none"] | None = Field(
-        None, description="What becomes of grey values, which are an error in files unless this is set"
+        None, description="How grey values become units; without it they are an error in files"
     )
     threshold: _Threshold = Field(
         0.5,
@@ -174,7 +174,7 @@ class DataSpec(BaseModel):
         return self
 
     def _source(self) -> DataSource:
-        """Return what is known of the data set of this name; FieldError also for sizes out of range."""
+        """Return the record of the data set of this name; FieldError also for sizes out of range."""
         if self.name is None:
             raise FieldError("needs the name of a data set, or the path of a file, as in {path: rows.csv}")
         if self.name not in SOURCES:

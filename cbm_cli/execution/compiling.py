@@ -59,5 +59,5 @@ def _kind_of(job: Job) -> str:
 
 
 def _mark(kind: str) -> Path:
-    """A file beside the machine code of this installation, which says that a kind is compiled."""
+    """A file next to the machine code of this installation, which exists if a kind is compiled."""
     return Path(make_updates.stats.cache_path) / f"compiled-{kind}"  # type: ignore[attr-defined]  # Numba's

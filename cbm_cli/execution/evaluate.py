@@ -48,7 +48,7 @@ def evaluate_trials(
     """Evaluate every finished trial on all parts of its data, and add columns to its results.
 
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
-    and so on; those of `Method.facts` say how the values were made. Trials of auto encoders have none: they
+    and so on; `Method.facts` describes how the values were made. Trials of auto encoders have none: they
     have no likelihood, and their costs are known. Trials that have diverged or are damaged are left out.
     Those that were evaluated before with the same facts come first and stay as they are, unless ``again``:
     an evaluation that was interrupted goes on where it stopped. ``manifest`` is the store's with some of its
@@ -69,7 +69,7 @@ def evaluate_trials(
             cell, number = task.about
             if isinstance(result, Failure):
                 damaged = isinstance(task.begin(), CbmError)
-                problem = result.message + "; cbm run makes damaged trials anew" * damaged
+                problem = result.message + "; cbm run repeats damaged trials" * damaged
                 yield Evaluated(cell, number, {}, problem=problem)
             else:
                 store.add_columns(cell["run_id"], number, result)
@@ -81,7 +81,7 @@ def evaluate_trials(
 def _planned(
     store: Store, method: Method, manifest: Manifest, again: bool
 ) -> Generator[Evaluated | Task, None, None]:
-    """What is known of trials, and what has to be done for the others."""
+    """Finished values of trials, and the tasks for the others."""
     loaded = dict[Data, Dataset]()
     for cell in manifest.cells:
         numbers = sorted(store.finished(cell["run_id"]))

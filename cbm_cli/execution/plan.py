@@ -90,7 +90,7 @@ class Job:
 
 @dataclass
 class Agenda:
-    """What a run has to do."""
+    """The plan of a run: trials that are finished, and tasks."""
 
     experiments: list[Experiment]
     stores: dict[str, Store]  # by experiment

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""Progress and events of a run, for its display."""
 
 import math
 import time

@@ -114,7 +114,7 @@ class TrialStarts:
 
 
 class Named(NamedTuple):
-    """What the trials of a cell are called, and what they are made of."""
+    """Names of the trials of a cell, and everything that they depend on."""
 
     run_id: str
     course: str  # the run-id without the length of training
@@ -125,7 +125,7 @@ class Named(NamedTuple):
 
 
 class Names:
-    """What the trials of cells are called."""
+    """Names of the trials of cells."""
 
     def __init__(self, datasets: Mapping[Data, Dataset], root: Path, folder: Path) -> None:
         self.datasets = datasets  # of all cells

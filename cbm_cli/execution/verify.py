@@ -1,4 +1,4 @@
-"""Running finished trials again, and comparing what comes out with what was kept."""
+"""Run finished trials again, and compare their results with the kept ones."""
 
 import io
 import random
@@ -93,7 +93,7 @@ def verify_trials(
 
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
-    """The undamaged ones of an experiment's finished trials; damaged ones are told."""
+    """The undamaged ones of an experiment's finished trials; damaged ones are reported."""
     for (run_id, number), problem in store.damaged().items():
         tell(Verdict(store.experiment, run_id or store.journal.path.name, number, DAMAGED, problem))
     found, lines = [], store.lines()
@@ -164,7 +164,7 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
 
 
 def _first_difference(store: Store, kept: Record, rerun: Outcome) -> str:
-    """Say where a rerun first differs from what was kept; empty if nowhere.
+    """Return where a rerun first differs from the kept results; empty if nowhere.
 
     Machines are of the end of a trial, after all rows of curve and records.
     """

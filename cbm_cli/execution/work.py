@@ -1,4 +1,4 @@
-"""What runs beside the data: packets of tasks, in this process, on a worker of this computer or of Dask."""
+"""Work of a worker: packets of tasks, in this process, on a worker of this computer or of Dask."""
 
 import os
 import pickle
@@ -63,8 +63,8 @@ def train(
 def run_packet(packet: Packet, *datasets: Dataset | str) -> tuple[float, list[Any]]:
     """Do tasks for PACKET seconds, or STRETCH of the first; return the seconds, and the results so far.
 
-    Each result is what the work returns, a Progress to be continued, or a Failure. Of data sets that were
-    sent to this process before, the digests are given.
+    Each result is what the work returns, a Progress to be continued, or a Failure. For data sets that were
+    sent to this process before, only digests are given.
     """
     (work, tasks, stopped), began, results = packet, time.monotonic(), list[Any]()
     _kept.update({data.digest: data for data in datasets if isinstance(data, Dataset)})

@@ -36,7 +36,7 @@ Effects = dict[int, tuple[Value, str]]
 
 @dataclass
 class Condition:
-    """What must hold for a cell: for each field, dotted where nested, the values it may have."""
+    """A condition on a cell: for each field, dotted if nested, the values it may have."""
 
     node: Value
     tests: dict[str, list[Any]]
@@ -74,7 +74,7 @@ class Reader:
         return found
 
     def _alternatives(self, path: str, value: Value) -> list[Value]:
-        """Return the values without axes that a value stands for; a mapping is the product of its fields."""
+        """Return the values without axes that a value means; a mapping is the product of its fields."""
         if isinstance(value, Items):
             if not value:
                 self.problems.add(value, "is an empty list; an axis has one value or more")

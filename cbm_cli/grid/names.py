@@ -16,7 +16,7 @@ _LONGEST = 60  # characters of a name
 
 
 class Scheme(NamedTuple):
-    """Where the offsets of each layer come from, and when they are updated."""
+    """Sources of the offsets of each layer, and when they are updated."""
 
     letters: str  # one of 0dmahr per layer, visible layer first
     before: bool = True  # offsets are updated before the gradient step (^b) rather than later (^l)

@@ -24,11 +24,11 @@ _NO_FOLDER = r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*\."  # on Windows
 
 
 class Head(Frozen):
-    """What an experiment says beside its settings."""
+    """The fields of an experiment that are not settings."""
 
     description: str = Field("", description="One sentence: what to look for")
     trials: Count = Field(25, description="Runs of each cell, each with its own seed")
-    seed: WholeNumber = Field(1, description="What the seeds of the trials are made from")
+    seed: WholeNumber = Field(1, description="Determines the seeds of the trials")
     table: TableSpec = Field(TableSpec(), description="How cbm table lays the experiment out")
 
 
@@ -146,7 +146,7 @@ def _groups(section: Value, experiments: Fields, problems: Problems) -> dict[str
 def _resolve(
     node: Value, experiments: Fields, groups: Mapping[str, tuple[str, ...]], problems: Problems
 ) -> tuple[str, ...]:
-    """Return the experiments that a name, or a list of names, stands for."""
+    """Return the experiments of a name, or of a list of names."""
     if not node:
         problems.add(node, "names no experiment")
     known, found = {**{name: (name,) for name in experiments}, **groups}, dict[str, None]()

@@ -271,7 +271,7 @@ class StartFrom(Frozen):
 
     short = ("path",)
     path: Annotated[FileName, AfterValidator(_file_of_trial)] | None = about(
-        None, "A machine file; {trial:03d} stands for the number of the trial"
+        None, "A machine file; {trial:03d} is the number of the trial"
     )
     experiment: str | None = about(None, "An experiment of this grid: its trials of the same number")
     machine: Literal["final", "best-valid"] = about(
@@ -334,7 +334,7 @@ class Evaluate(Frozen):
 
 
 class Record(Frozen):
-    """What is recorded beside the evaluations."""
+    """Quantities that are recorded in addition to the evaluations."""
 
     short = ("what",)
     what: Recorders | None = Field(
@@ -372,7 +372,7 @@ class Settings(Frozen):
     learning_rate: LearningRate = Field(description="A number, or a rate that decays or changes in steps")
     momentum: Share = about(0.0, "Share of the last step that is added to the next one")
     weight_decay: WeightDecay = about(WeightDecay(), "Shrinks the weights; a number is l2")
-    chains: Count | None = about(None, "PCD-k: persistent chains; default: as many as rows of a batch")
+    chains: Count | None = about(None, "PCD-k: persistent chains; default: the rows of a batch")
     sliding_factor: SlidingFactor = about(
         SlidingFactor(), "Schemes with _s: weight of the newest mean in the moving average"
     )
@@ -393,7 +393,7 @@ class Settings(Frozen):
     batch: Literal["full"] | Count = about(100, "Rows of a mini-batch, or full")
     shuffle: bool = about(True, "Rows of the mini-batches come in a new order in every epoch")
     evaluate: Evaluate = about(Evaluate(), "What is evaluated during training, and how often")
-    record: Record = about(Record(), "What is recorded beside the evaluations")
+    record: Record = about(Record(), "Quantities that are recorded in addition to the evaluations")
 
     @model_validator(mode="after")
     def _check(self) -> "Settings":
@@ -579,7 +579,7 @@ class TableSpec(Frozen):
     )
     metric: str | None = about(
         None,
-        "What is shown; default: log-likelihood, cost or lower bound, of test rows if there are",
+        "The value in the cells; default: log-likelihood, cost or lower bound, of test rows if they exist",
     )
     statistic: Statistic | None = about(
         None,

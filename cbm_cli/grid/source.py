@@ -83,7 +83,7 @@ def shown(value: Value) -> str:
 
 
 class Problems:
-    """What is wrong with a file, collected so that all of it is reported at once."""
+    """The mistakes of a file, collected so that all are reported at once."""
 
     def __init__(self) -> None:
         self._found = set[tuple[Place, str, str]]()
@@ -191,7 +191,7 @@ def load(text: str, name: str, problems: Problems) -> Value:
 
 
 def _plain(node: yaml.Node, place: Place, path: tuple[str, ...], problems: Problems) -> Value:
-    """Return what a node holds; an alias is a node that stands in several places."""
+    """Return what a node holds; an alias is a node that occurs in several places."""
     problems.values += 1
     if problems.values > MAX_VALUES:
         many = f"has more than {MAX_VALUES:,} values when its aliases are expanded"

@@ -50,7 +50,7 @@ def text_of_form(
 ) -> Any:
     """Return the type of a text that matches a pattern, which editors check, too.
 
-    ``remedy`` says what to write; ``canonical`` turns the match into the canonical spelling, or raises
+    ``remedy`` explains what to write; ``canonical`` turns the match into the canonical spelling, or raises
     ValueError. ``numbers`` are the ``minimum`` and ``maximum`` of numbers that YAML may make of such a text.
     """
 

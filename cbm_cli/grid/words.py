@@ -27,7 +27,7 @@ def value_of(setting: str, value: Any) -> Label:
 
 
 def with_name(setting: str, value: Any) -> Label:
-    """Return a value with its name, ``η = 0.05``, unless it says what it is: ``PCD-1``, ``mnist``."""
+    """Return a value with its name, ``η = 0.05``, unless it is clear by itself: ``PCD-1``, ``mnist``."""
     spelled = value_of(setting, value)
     if setting in _SPEAKING:
         return spelled

@@ -45,8 +45,8 @@ def log_z_at_least(
     Some chains begin where neither rows nor walks are needed: at all hidden units off, all on and each one on
     alone, at the visible units that each hidden unit prefers, and at mirror images of rows. R others begin at
     the heaviest states of all and make a sweep for every 150 of ``steps`` temperatures. A row of a deep
-    machine is no state of x, as it lacks the deep units: there the sum over rows counts, or that over states,
-    whichever is more. Grey rows are no states either.
+    machine lacks the deep units, so it is not a state of x. The larger of two sums counts: over rows, or over
+    states. Grey rows are not states either.
     """
     (n, m), random = machine.W.shape, streams.generator(seed, streams.KNOWN)
     points = _heaviest_rows(machine, rows, unit)

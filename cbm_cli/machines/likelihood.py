@@ -76,7 +76,7 @@ class Method:
         return self.temperatures or TEMPERATURES * (2 if is_deep else 1)
 
     def facts(self, is_deep: bool) -> dict[str, Any]:
-        """How values are made, by the names of the columns that `cbm evaluate` adds beside them."""
+        """How values are made, by the names of the columns that `cbm evaluate` adds."""
         name = self.name or "exact"
         found: dict[str, Any] = {"rows": self.rows or "all"}
         if name == "ais":
@@ -107,7 +107,7 @@ def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) 
 
 
 def no_parts(width: int) -> Parts:
-    """What log Z of a machine of so many visible units is estimated with where there are no rows."""
+    """The start of annealing for a machine of so many visible units, without rows."""
     return Parts({}, 1.0, np.zeros(width, np.float32))
 
 
@@ -189,7 +189,7 @@ def _over(mean: float, n: int) -> Answer:
 def _estimated(
     machine: Flat, parts: Parts, method: Method, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
-    """Log-likelihoods or their bounds, with log Z by annealing, and what is proved of both."""
+    """Log-likelihoods or their bounds, with log Z by annealing, and proved limits of both."""
     base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.is_deep)
     check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
     found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)

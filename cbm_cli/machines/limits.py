@@ -14,7 +14,7 @@ RECORDER_BITS = 20  # a recorder sums the states of the smaller side at every re
 
 
 def check_whole(place: str, least: int, **numbers: Any) -> None:
-    """Raise CbmError for a number that is given, and that is no whole one from ``least`` to 2^64 - 1."""
+    """Raise CbmError if a number is given that is not a whole one from ``least`` to 2^64 - 1."""
     for name, number in numbers.items():
         if number is not None and not (isinstance(number, Integral) and least <= int(number) < 2**64):
             told = f"{place}: {name} must be a whole number of {least} or more, not {number!r}"

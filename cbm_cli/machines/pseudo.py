@@ -21,7 +21,7 @@ def pseudo_log_likelihoods(
 ) -> Values:
     """Return sum_i log p(x_i | all other units of x) of each row (n, N) in nats, (n,) (Besag 1975).
 
-    With a ``seed`` one random unit of each row stands for all, as in scikit-learn's
+    With a ``seed`` one random unit of each row replaces the sum over all, as in scikit-learn's
     ``BernoulliRBM.score_samples`` with this ``random_state``. ``unit`` is the value of one level of the rows.
     """
     n, units = rows.shape

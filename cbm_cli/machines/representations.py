@@ -1,4 +1,4 @@
-"""What a machine has learned: filters, the activity of hidden units, representations of data."""
+"""Filters of a machine, the activity of its hidden units, representations of data."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def features_of(machine: Layered, data: Dataset) -> Features:
 def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Array], int]:
     """Return activities of each hidden layer given rows (n, n_0), float32, and how many rows did not settle.
 
-    Of Boltzmann machines: the means of p(h | x), by mean field where there are several hidden layers; of auto
+    For Boltzmann machines: the means of p(h | x), by mean field if there are several hidden layers; for auto
     encoders: the outputs of the encoder's layers. ``unit`` is the value of one level of the rows. CbmError
     for rows of another width.
     """

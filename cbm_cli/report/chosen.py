@@ -25,7 +25,7 @@ Limits = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class Options:
-    """What `cbm plot` is asked for, the same for every kind of picture that can use it."""
+    """Options of `cbm plot`, the same for every kind of picture that can use them."""
 
     select: Sequence[tuple[str, str]] = ()  # keep cells with these values; of one setting, alternatives
     choose: Sequence[str] | None = None  # settings of whose values each cell has the best; default: table's
@@ -190,7 +190,7 @@ def _axes(cells: Sequence[CellSettings], table: TableSpec, options: Options) -> 
     """Return columns that tell lines apart, and as few others as tell panels apart.
 
     Lines are the table's columns; its rows where only those vary, or where they are the schemes. Data sets do
-    not share a panel. Where panels are named, lines are also whatever else varies.
+    not share a panel. If panels are named, lines also show whatever else varies.
     """
     columns = list(dict.fromkeys(column for cell in cells for column in cell))
     varied = {column for column in columns if len({text_of(cell.get(column)) for cell in cells}) > 1}

@@ -203,8 +203,8 @@ def _doubts(cell: Cell) -> tuple[pd.Series | None, dict[str, int]]:
 def _running_mean(values: pd.Series, width: float) -> pd.Series:
     """Return means over ``width`` updates around each row, in which every update weighs alike.
 
-    An update between rows has the value of the nearest one. So rows that stand close together, as in the
-    window of a recorder, weigh no more than others.
+    An update between rows has the value of the nearest one. So rows that are close together, as in the window
+    of a recorder, weigh no more than others.
     """
     known = values.dropna()
     x = known.index.to_numpy(float)
@@ -218,7 +218,7 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
 
 
 def _place(cell: Cell, x: str) -> Callable[[pd.Index], pd.Index]:
-    """Return where updates stand on the x axis."""
+    """Return the places of updates on the x axis."""
     curves = [curve for curve in cell.frames() if len(curve)]
     ends = [curve["update"].iloc[-1] for curve in curves] or [1]
     epochs = sum(curve["epoch"].iloc[-1] for curve in curves) / max(sum(ends), 1)  # an update
@@ -293,7 +293,7 @@ def _y_axis(
 def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
     """Return the names of lines for the legend: scheme, sampler and rate, and others where these are alike.
 
-    Metrics are named without the words that all of them share. What was chosen for a line is behind its name.
+    Metrics are named without the words that all of them share. The chosen values of a line follow its name.
     """
     keys = list(dict.fromkeys(curve.key for curve in drawn.curves))
     shared = _shared_words(curve.metric for curve in drawn.curves)
@@ -364,7 +364,7 @@ def _draw(
 def _marked(drawn: Curves, curve: Curve, found: pd.DataFrame, shift: float) -> pd.DataFrame:
     """Return a line where it has markers, with its band, and the share of doubtful estimates.
 
-    Of few evaluations, and of estimates, each has a marker. Other lines have some at regular places, which
+    If evaluations are few, or estimates, each has a marker. Other lines have some at regular places, which
     another ``shift`` moves, so that lines which hide each other show theirs in turn.
     """
     most = _ESTIMATES if curve.doubt is not None else 2 * _MARKS
@@ -386,7 +386,7 @@ def _has_bars(drawn: Curves, curves: Sequence[Curve]) -> bool:
 
 
 def _set_x_axis(axes: Axes, drawn: Curves, options: Options) -> None:
-    """Set the ends and the numbers of the x axis; what begins at 0 begins beside the y axis."""
+    """Set the ends and the numbers of the x axis; an axis from 0 begins at the y axis."""
     values = np.unique(np.concatenate([curve.trials.index for curve in drawn.curves]))
     low, high = values[0], values[-1]
     logarithmic = values if "x" in options.log else None

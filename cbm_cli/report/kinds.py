@@ -38,7 +38,7 @@ def draw(results: Results | None, part: Part) -> list[Panel]:
     """Return the panels of a part; the errors are those of its kind."""
     kind, names, options = part
     if kind not in KINDS:
-        raise CbmError(f"{kind}: is no kind of picture{did_you_mean(kind, KINDS)}")
+        raise CbmError(f"{kind}: is not a kind of picture{did_you_mean(kind, KINDS)}")
     if options.x not in (None, *TIMES) and kind != "settings":
         raise CbmError(f"--x {options.x}: a setting is the x axis of cbm plot settings")
     module, without_effect = _KINDS[kind]

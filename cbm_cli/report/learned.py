@@ -1,6 +1,6 @@
 """Pictures of what trained machines have learned, and of data: filters, activities, samples, rows.
 
-This is the one module of the room that reads machines and data sets, since they are what it draws.
+This is the only module of the package that reads machines and data sets, since it draws them.
 """
 
 import math

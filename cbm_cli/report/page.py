@@ -52,7 +52,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> No
 
 
 def _section(results: Results, store: Store) -> dict[str, Any]:
-    """Return everything that the page says of an experiment."""
+    """Return everything that the page shows of an experiment."""
     manifest = store.manifest()
     settings, frame = manifest.cells, store.summary()
     run_ids = [one["run_id"] for one in settings]

@@ -156,7 +156,7 @@ def _size(
     across: int,
     looks: Mapping[str, Look] | None,
 ) -> tuple[float, float]:
-    """Return width and height in inches, with room for the legend or the legends of panels."""
+    """Return width and height in inches, with space for the legend or the legends of panels."""
     if isinstance(size, tuple):
         return size
     width, rows = WIDTHS.get(str(size)) or max(0.8 + 2.9 * across, 4.0), -(-len(panels) // across)
@@ -171,7 +171,7 @@ def _handles(looks: Mapping[str, Look]) -> list[Line2D]:
 
 
 def _add_legend(figure: Figure, looks: Mapping[str, Look]) -> None:
-    """Add a legend below, of as many columns as fit into the width."""
+    """Add a legend below, with the most columns that fit into the width."""
     handles = _handles(looks)
     for ncols in range(min(len(handles), 6), 0, -1):
         where: Any = {"loc": "outside lower center", "ncols": ncols}

@@ -1,4 +1,4 @@
-"""The only room that opens results files."""
+"""The only package that opens results files."""
 
 from cbm_cli.results.folder import Results
 from cbm_cli.results.identity import pretraining_id, run_ids

@@ -1,4 +1,4 @@
-"""Cells: the trials of one method at one setting, and every number that is told of them.
+"""Cells: the trials of one method at one setting, and every number about them.
 
 Tables, marks, pictures, pages, comparisons with the paper, ``cbm best`` and Python read cells and nothing
 else, so that a value is the same wherever it is shown.
@@ -41,7 +41,7 @@ class Measure(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a cell shows of settings whose value is chosen, and what decided."""
+    """The chosen settings of a cell, and the measure that decided."""
 
     values: Mapping[str, Any]  # by column of summary.csv
     measure: Measure
@@ -88,7 +88,7 @@ class Trials:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """The finished trials of one run, and what is told of them, in the scale and statistic of a table.
+    """The finished trials of one run, and statistics of them, in the scale and statistic of a table.
 
     Trials in which the metric was not measured are left out, unless they diverged; where it was measured in
     none, none is planned.
@@ -117,7 +117,7 @@ class Cell:
 
     @cached_property
     def scale(self) -> Floats:
-        """What nats per row are multiplied by."""
+        """The factor for nats per row."""
         metric, scale, _ = self.measure
         is_total = scale == "total" and metric.better
         return self._column(f"n_{metric.part}") if is_total else np.ones(len(self.rows))
@@ -139,7 +139,7 @@ class Cell:
 
     @property
     def _limit(self) -> str:
-        """The column with what is proved of the value."""
+        """The column with the proved limit of the value."""
         quantity, _, method = self.measure.metric.column.rpartition("_")
         if self.evaluated:
             return f"{at_most(quantity)}_{method}"
@@ -218,7 +218,7 @@ class Cell:
 
     @cached_property
     def bounded(self) -> NDArray[np.bool_]:
-        """Whether the value of each trial is what is proved, in place of an estimate that it disproves."""
+        """Whether the value of each trial is the proved limit, in place of an estimate above it."""
         limits = self._column(self._limit)
         if self.measure.statistic == MAX_OF_MEAN and not self.evaluated:
             column, shown = at_most(self.measure.metric.column), []

@@ -153,7 +153,7 @@ def not_reused(store: Store, asked: Mapping[str, str]) -> str:
     others = [key for key, course in left.items() if course not in asked.values()]
     short = [key for key, course in left.items() if course in asked.values() and key not in begun]
     why = [f"{len(others):,} of other settings, rows or versions"] if others else []
-    less = "of another length start anew: trainings of less than a minute keep no state"
+    less = "of another length start from the beginning: trainings of less than a minute keep no state"
     why += [f"{len(short):,} {less}"] if short else []
     state = "finished" if done.issuperset(others) else "finished or interrupted"
     told = f"{store.experiment}: {count(len(others + short), f'{state} trial')} not reused: {', '.join(why)}"
@@ -247,7 +247,7 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
 def find_machine(name: Path) -> tuple[Path, bytes]:
     """Return the full name and the NPZ file of a machine that is named as for `find_trial`."""
     if not (found := find_trial(str(name))):
-        raise CbmError(f"{name}: is no name of a machine; write RUN:TRIAL, or RUN:TRIAL:best")
+        raise CbmError(f"{name}: is not the name of a machine; write RUN:TRIAL, or RUN:TRIAL:best")
     store, run_id, number = found
     if number not in store.finished(run_id) and number >= (trials := store.manifest().trials):
         raise CbmError(f"{name}: {store.folder} has {count(trials, 'trial')}, from 0 on")

@@ -61,7 +61,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, omit_defaults=True):
-    """What is always known of a trial."""
+    """The facts of every trial."""
 
     run_id: Name
     trial: Annotated[int, msgspec.Meta(ge=0)]
@@ -145,7 +145,7 @@ class Journal:
         self._lines, self._size, self._end, self._inode = 0, 0, b"", 0  # that are known, and how they end
 
     def read(self) -> "Journal":
-        """Bring what is known up to date."""
+        """Read new lines."""
         with suppress(FileNotFoundError):
             self._reading().close()
         return self
@@ -219,7 +219,7 @@ class Journal:
                 self._failed = True
 
     def flush(self, tries: int = 0) -> None:
-        """Write what waits; where that fails, nothing of it is on disk, and it still waits.
+        """Write waiting lines; if that fails, none of them is on disk, and they still wait.
 
         A disk that fails for a moment may get a few more tries, a second apart.
         """
@@ -255,7 +255,7 @@ class Journal:
                 self.say(f"{self.path}: writing works again; no finished trial is lost")
 
     def rewrite(self, keys: Iterable[Key]) -> None:
-        """Write the journal anew with the records of these trials, in this order, unless it is so."""
+        """Write the journal again with the records of these trials, in this order, if it differs."""
         with suppress(FileNotFoundError), self._reading() as old:
             places = [self._places[key] for key in keys]
             if places == sorted(places) and sum(size for _, size in places) == old.seek(0, os.SEEK_END):

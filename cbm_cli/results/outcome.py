@@ -1,4 +1,4 @@
-"""What a trial results in: its outcome, or its progress when it is interrupted; names of its columns."""
+"""The outcome of a trial, or its progress when it is interrupted; names of its columns."""
 
 import json
 import re
@@ -104,7 +104,7 @@ class Outcome:
 
         The best of likelihoods and bounds is the maximum, ``_max``, of costs the minimum, ``_min``. With a
         validation part there are also the values at its best evaluation. Other columns, and those of
-        recorders, have only a final value. Beside each of these values of an estimate stands what is proved.
+        recorders, have only a final value. Each of these values of an estimate comes with its proved limit.
         """
         row: dict[str, float | int] = {}
         raw = dict(zip(self.columns, self.curve[1:].T, strict=True))
@@ -133,12 +133,12 @@ def better(column: str) -> int:
 
 
 def at_most(metric: str) -> str:
-    """Return the column with what is proved of an estimate: how large its metric can be."""
+    """Return the column with the proved limit of an estimate: how large its metric can be."""
     return f"{metric}_at_most"
 
 
 def believed(metric: str, columns: Mapping[str, Any]) -> Any:
-    """Return a column of a curve, with what is proved in place of each estimate that it disproves."""
+    """Return a column of a curve, with the proved limit in place of each estimate above it."""
     values, most = columns[metric], columns.get(at_most(metric))
     if most is None:
         return values
@@ -192,7 +192,7 @@ class Metric:
         return _NAMES.get(name, name.replace("_", " ").replace("log ", "log-"))
 
     def unit(self, scale: str = "per-sample", rows: Sequence[int] = ()) -> str:
-        """Say what a value is of: ``per row`` or ``of all 8 rows``; empty for what is no mean over rows.
+        """Return the unit of a value: ``per row`` or ``of all 8 rows``; empty if it is not a mean over rows.
 
         ``rows`` are the numbers of rows of the data sets; several are not said.
         """

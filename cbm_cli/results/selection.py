@@ -113,7 +113,7 @@ def choosing_of(
 
 
 def choose_values(cells: Cells, choosing: Choosing) -> Cells:
-    """Return the cells that have the best values of settings, which then are no settings of theirs any more.
+    """Return the cells that have the best values of settings, without these settings.
 
     Cells compete that differ in these settings only. The best has the best mean of the metric on the part
     that decides, in the statistic of the cells; a cell with a trial without a finite value comes after all
@@ -145,14 +145,14 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
 
 
 def _deciding(cells: Cells, choosing: Choosing) -> Measure:
-    """What decides: the metric of the cells on another part; of what has no best, the usual one's."""
+    """The measure that decides: the cells' metric on another part; if it has no best, the usual metric."""
     (metric, scale, statistic), frame = cells.measure, cells.trials.frame
     if not metric.better:
         metric, statistic = Metric(cells.manifest.table.metric or default_metric(frame) or ""), "max"
     name, known = f"{choosing.by}{metric.column.removeprefix(metric.part)}", measured(frame)
     if name not in known or not metric.better:
         there = ", ".join(one for one in known if Metric(one).better) or "nothing that could decide"
-        hint = "; hold_out: 0.2, beside data, makes a valid part" if choosing.by == "valid" else ""
+        hint = "; hold_out: 0.2 below data makes a valid part" if choosing.by == "valid" else ""
         told = f"the results hold no {name}; there is {there}{hint}"
         raise CbmError(f"{choosing.place}by {choosing.by}: {told}")
     best = statistic == "best-valid" and choosing.by == "valid"
@@ -278,7 +278,7 @@ def _best_machine(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> d
 
 
 def _measures_of_best(frame: "pd.DataFrame", manifest: Manifest, asked: str | None) -> list[Measure]:
-    """What decides which machine is the best: one measure for each part that was evaluated."""
+    """The measures that decide which machine is the best, one for each part that was evaluated."""
     known = measured(frame)
     ranked = [name for name in known if Metric(name).better]
     if asked and asked not in known:

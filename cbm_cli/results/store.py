@@ -147,7 +147,7 @@ class Store:
         commit: str | None,
         folder: Path = Path(),
     ) -> None:
-        """Write what was asked for: the resolved grid and its folder, the versions and the computer.
+        """Write the resolved grid and its folder, the versions and the computer.
 
         ``run_ids`` are those of the cells, with their courses; ``datasets`` are at least theirs.
         """
@@ -271,7 +271,7 @@ class Store:
         return IncompleteError(f"{self.folder}: no trial is finished yet; start with: cbm run")
 
     def lines(self) -> Mapping[str, Mapping[int, Head]]:
-        """Return what is known of trials by run-id and number, without the rest of their records."""
+        """Return the facts of trials by run-id and number, without the rest of their records."""
         return self.journal.read().runs
 
     def runs(self) -> set[str]:
@@ -423,7 +423,7 @@ def table_of(columns: Sequence[str], rows: np.ndarray | None) -> Table:
 
 
 def _columns(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
-    """Return rows by column; what is missing is NaN, as pandas has it."""
+    """Return rows by column; missing values are NaN, as in pandas."""
     return {name: [math.nan if (it := row.get(name)) is None else it for row in rows] for name in names}
 
 

@@ -53,7 +53,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write to a temporary name beside ``path``, flush to disk, rename; raise CbmError if that fails."""
+    """Write to a temporary name next to ``path``, flush to disk, rename; raise CbmError if that fails."""
     with replacing(path) as stream:
         stream.write(content)
 
@@ -68,8 +68,8 @@ def write_if_changed(path: Path, content: bytes) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Be the only one who writes into a results folder; CbmError that names another one.
 
-    The lock belongs to the process: it ends with it, however it ends. Where the disk has no such locks, a
-    file names the holder instead. Temporary files that an earlier writer left behind are removed.
+    The lock belongs to the process: it ends with it, however it ends. If the disk has no such locks, a file
+    names the holder instead. Temporary files that an earlier writer left behind are removed.
     """
     is_new, path, writer = not folder.exists(), folder / _LOCK, folder / _WRITER
     try:

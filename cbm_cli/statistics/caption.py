@@ -58,7 +58,7 @@ def footnotes_of(cells: Iterable[Cell]) -> dict[Key, str]:
 def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
     """Say which values of settings are shown, what decided, and how far to trust that.
 
-    With ``letters``, each value has the one that stands beside it in the table.
+    With ``letters``, each value has its letter from the table.
     """
     choices = [cell.choice for cell in cells if cell.choice]
     if not choices:
@@ -147,7 +147,7 @@ def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator
 
 
 def _troubles(cells: Cells, marks: Sequence[Mark]) -> Iterator[str]:
-    """Say in how many rows mean and test disagree, and what is missing or has diverged."""
+    """Count rows in which mean and test disagree, and cells with missing or diverged trials."""
     if disputed := sum(mark.disputed for mark in marks):
         yield (
             f"In {count(disputed, 'row')} mean and test disagree: [better by test] marks cells that are "
@@ -176,7 +176,7 @@ def made_note(cells: Iterable[Cell]) -> Iterator[str]:
 
 
 def _estimates(cells: Cells) -> Iterator[str]:
-    """Say how values were estimated, which are impossible or doubtful, and what is left out."""
+    """Describe how values were estimated, which are impossible or doubtful, and which are left out."""
     yield from made_note(cells)
     if cells.measure.metric.better > 0:
         if above := sum(int((cell.value > 0).sum()) for cell in cells):

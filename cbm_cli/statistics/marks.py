@@ -21,7 +21,7 @@ class Marking(NamedTuple):
 
 @dataclass(frozen=True)
 class Mark:
-    """What the test says of one cell of a row."""
+    """The test of one cell of a row."""
 
     best: bool = False
     bold: bool = False  # best of the row, or not significantly different from it
@@ -42,9 +42,9 @@ class Mark:
 def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
     """Mark the best of a row of samples, values by trial, and all that do not differ significantly.
 
-    A sample with a trial that has no finite value ranks below all others. Bold says of every cell in the row
-    whether it is as good as the best: so if one comparison has too few pairs to find any difference, no
-    significance is claimed in the row, and its best is underlined. A row of fewer than two cells with trials
+    A sample with a trial that has no finite value ranks below all others. Bold compares every cell in the row
+    with the best. So if one comparison has too few pairs to find any difference, no significance is claimed
+    in the row, and its best is underlined. A row of fewer than two cells with trials
     has no best.
 
     A few far trials can make a mean worse whose cell is better in nearly all pairs. A cell that is so by the

@@ -89,7 +89,7 @@ class Entry(Value):
 
 
 def entry_of(cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[Key, str]) -> Entry:
-    """Return a cell as it is printed; ``footnotes`` has a letter for each choice that is told."""
+    """Return a cell as it is printed; ``footnotes`` has a letter for each choice in the caption."""
     if cell is None:
         return Entry("–")
     flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]

@@ -1,7 +1,7 @@
 """Recorders: quantities measured along a training, chosen by name in the grid.
 
-A recorder is a function of a stack of snapshots and a context. ``docs/recorders.md`` says what each one
-measures and why. Shapes are for T snapshots of a machine of N visible and M hidden units.
+A recorder is a function of a stack of snapshots and a context. ``docs/recorders.md`` describes what each one
+measures. Shapes are for T snapshots of a machine of N visible and M hidden units.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

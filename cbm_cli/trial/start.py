@@ -160,7 +160,7 @@ def start_from_machine(settings: Settings, data: Dataset, seed: int, machine: La
 
     Weights, plain biases and offsets are those of the machine, so that it is the same function under every
     scheme; offsets of the letter 0 are 0, and offsets of a fixed visible layer (``sliding_factor: {visible:
-    0}``) the data mean. Chains and everything else start anew. Call `check_machine` first.
+    0}``) the data mean. Chains and everything else are new. Call `check_machine` first.
     """
     letters = Scheme.parse(settings.offsets).letters
     offsets = [o * (letter != "0") for o, letter in zip(machine.offsets, letters, strict=True)]
