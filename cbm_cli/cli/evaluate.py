@@ -86,7 +86,7 @@ def evaluate(
 
 
 def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_json: bool, jobs: int) -> None:
-    """Evaluate machine files; of several, or on several parts, print names before what is known of each."""
+    """Evaluate machine files; of several, or on several parts, print names before their values."""
     from cbm_cli.datasets.loading import load_source
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.likelihood import doubt_of, evaluate, no_parts, parts_of
@@ -126,7 +126,7 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_j
 
 
 def _shown(answer: dict[str, Any]) -> list[str]:
-    """Return the lines that say what is known of a machine, or of a part of the data."""
+    """Return the lines of an answer about a machine, or about a part of the data."""
     lines = []
 
     def add(words: str, value: str) -> None:

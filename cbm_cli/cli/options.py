@@ -23,7 +23,7 @@ _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 
 
 class Whole(click.IntRange):
-    """A whole number, written as in grids: 10000, 10_000, 1e4; or a word that stands for another."""
+    """A whole number, written as in grids: 10000, 10_000, 1e4; or a word with a meaning of its own."""
 
     def __init__(self, least: int, most: int | None = None, word: str | None = None) -> None:
         super().__init__(least, most)
@@ -145,7 +145,7 @@ OPTIONS: dict[str, Callable] = {
     "trials": _option("--trials", "Trials of each cell, instead of the grid's number.", type=Whole(1)),
     "set": _option("--set changes", "Set a field in every experiment.", **_FIELD),
     "available": _flag("--available", "Leave out data sets whose files are missing, and exit with 3."),
-    "dry-run": _flag("--dry-run", "Only say what is done, what is to do and, if known, how long."),
+    "dry-run": _flag("--dry-run", "Only count the trials to do, with their time if it is known."),
     "fail-fast": _flag("--fail-fast", "Stop at the first trial that fails."),
     "sample": _option("--sample", "Trials, chosen at random.", type=Whole(1, word="all"), default=10),
     # what is shown of cells
@@ -226,13 +226,13 @@ def output(metavar: str, help: str, **more: Any) -> Callable:
 
 @dataclass(frozen=True)
 class Target:
-    """What a command reads: a results folder, and the names of what is in it."""
+    """The input of a command: a results folder, and names of experiments or machines in it."""
 
     folder: Path
     names: tuple[str, ...] = ()
 
     def results(self) -> Results:
-        """Open the results folder; CbmError, which also says what else a first word could have been."""
+        """Open the results folder; CbmError, which also lists other meanings of a first word."""
         from cbm_cli.results import Results
 
         is_name = self.names and self.folder == Path("results") and not self.folder.exists()
@@ -264,8 +264,8 @@ class Target:
 def results_and(names: str, *suffixes: str) -> Callable:
     """Take [RESULTS] and then names, or files with some suffixes; the command gets its ``target``.
 
-    A first word that is there or ends with a slash is RESULTS, else results/ is. A name may also stand behind
-    its folder: ``out/NAME``. Of a command that takes files with such suffixes, any file is a name.
+    A first word that is there or ends with a slash is RESULTS, else results/ is. A folder may precede a name:
+    ``out/NAME``. If a command takes files with such suffixes, any file is a name.
     """
 
     def target_of(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Target:

@@ -155,7 +155,7 @@ def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _of_run(results: Results, name: str) -> list[dict[str, Any]]:
-    """Return what is known of a run, with the experiments that hold it."""
+    """Return the facts of a run, with the experiments that hold it."""
     from cbm_cli.results.folder import describe_run, find_run
 
     run_id, _, number = name.removesuffix(":best").partition(":")

@@ -64,8 +64,8 @@ def tables(results: Results, experiments: Sequence[str], **choices: Any) -> Iter
 def report(target: Target, output: Path) -> None:
     """Write one HTML page of results.
 
-    It has tables, which a click on a head sorts, curves, settings and versions, and says what is not finished
-    and why trials failed.
+    It shows tables, which a click on a head sorts, curves, settings, versions, unfinished trials, and why
+    trials failed.
     """
     from cbm_cli.report.page import write_report
 
