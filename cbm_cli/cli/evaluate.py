@@ -55,15 +55,14 @@ def evaluate(
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
-    MODEL, one or several, is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or
-    RUN:TRIAL, as `cbm best` prints it. It is evaluated on all parts of --data; without it --exact and --ais
-    print log Z alone. In a results folder, every trial is evaluated on all parts of its own data, and
-    the means of each cell are printed and columns added to summary.csv. Interrupted, the same command goes on
-    where it stopped. Trials that have diverged are named and left out, damaged ones also: then, and if no
-    trial is finished, the exit code is 3.
+    MODEL, one or several, is a machine of any kind: an NPZ file (docs/machines.md), or RUN:TRIAL, as `cbm
+    best` prints it. cbm evaluates it on all parts of --data. Without --data, --exact and --ais print log Z
+    alone. In a results folder, cbm evaluates every trial on all parts of its own data, prints the mean of
+    each cell, and adds columns to summary.csv. If you interrupt it, the same command continues. Diverged and
+    damaged trials are named and left out. Then, or if no trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with its
-    log Z. An auto encoder has no likelihood: its mean cost is printed.
+    log Z. For an auto encoder, which has no likelihood, cbm prints the mean cost.
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.machines.likelihood import Method

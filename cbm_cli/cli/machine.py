@@ -18,13 +18,13 @@ def sample(
 ) -> None:
     """Draw samples from a machine.
 
-    MODEL is a Boltzmann machine of any depth: an NPZ file in the documented form, or RUN:TRIAL, as `cbm best`
-    prints it. The file has the arrays samples, means and hidden. For a deep machine, samples and means are
-    the visible layer, hidden the odd layers (1, 3, ...) side by side. At most 100 chains run side by side
-    from random states, and give samples in turn. `cbm plot samples MODEL` draws samples.
+    MODEL is a Boltzmann machine of any depth: an NPZ file (docs/machines.md), or RUN:TRIAL, as `cbm best`
+    prints it. The file has the arrays samples, means and hidden. For a deep machine, samples and means are of
+    the visible layer, and hidden has the odd layers (1, 3, ...) side by side. At most 100 chains run side by
+    side from random states, and give samples in turn. `cbm plot samples MODEL` draws samples.
 
-    --given completes rows: entries of 0 or 1 are held; those that are empty or ? in text, or NaN in an NPZ
-    file, are sampled given them. Sample i completes row i modulo the number of rows.
+    --given completes rows: cbm keeps entries of 0 or 1, and samples entries that are empty or ? in text, or
+    NaN in an NPZ file. Sample i completes row i modulo the number of rows.
     """
     model = target.model()
     refuse_input(output, model, given)
@@ -55,9 +55,9 @@ def features(target: Target, source: str | None, layer: int | None, output: Path
     """Write the hidden activities of a machine given data.
 
     MODEL is a machine of any kind: an NPZ file, or RUN:TRIAL, as `cbm best` prints it. The file holds the
-    activity of every unit of a hidden layer given every row, and is a data set itself (docs/machines.md). The
-    list printed has the mean activity of each layer given the training part, and the share of its units that
-    are nearly always off or on. `cbm plot filters MODEL` draws filters, `cbm plot activity MODEL` activities.
+    activity of every unit of a hidden layer given every row, and is a data set itself (docs/machines.md). cbm
+    prints the mean activity of each layer given the training part, and the share of units that are nearly
+    always off or on. `cbm plot filters MODEL` draws filters, `cbm plot activity MODEL` activities.
     """
     model = target.model()
     if source is None:
@@ -90,9 +90,9 @@ def features(target: Target, source: str | None, layer: int | None, output: Path
 def export(target: Target, output: Path) -> None:
     """Write the machine of a trial as a file.
 
-    RUN is a run-id, the beginning of one or of its hash, or an experiment with one run, and TRIAL a number;
-    with :best behind it, the machine is the one at the best validation value instead of the final one.
-    `cbm best` prints such a name. The arrays of the file are described in docs/machines.md.
+    RUN is a run-id, the beginning of one or of its hash, or an experiment with one run. TRIAL is a number.
+    RUN:TRIAL:best is the machine at the best validation value instead of the final one. `cbm best` prints
+    such names. docs/machines.md describes the arrays of the file.
     """
     from cbm_cli.results.folder import find_machine
     from cbm_cli.results.writing import write_atomically

@@ -181,11 +181,13 @@ OPTIONS: dict[str, Callable] = {
     "temperatures": _option("--temperatures", "Default: 14500; for deep machines 29000.", type=Whole(3)),
     "runs": _option("--runs", "Independent runs of AIS.", type=Whole(2), default=100),
     "subsample": _option("--rows", "Evaluate a fixed subsample of this many rows.", type=Whole(1)),
-    "again": _flag("--again", "Evaluate also trials that were, with the same settings."),
+    "again": _flag("--again", "Also evaluate trials that have such values."),
     "data": _option("--data source", "Rows of a machine; folder of the data of results.", metavar=_ROWS),
     "layer": _option("--layer", "Hidden layer, from 1; default: the last.", type=Whole(1)),
     "count": _option("-n --count", "Samples; default: 100, or one for each given row.", type=Whole(1, 10**9)),
-    "given": _option("--given", "Hold what its rows give; sample the rest.", metavar="FILE", type=_PATH),
+    "given": _option(
+        "--given", "Keep the given units of its rows; sample the rest.", metavar="FILE", type=_PATH
+    ),
     "sampler": _option("--sampler", "PT_c: c temperatures.", metavar="gibbs|PT_c", default="PT_10"),
     "steps": _option("--steps", "Sweeps of a chain before each of its samples.", type=Whole(1), default=1000),
     "seed": _option("--seed", "Same seed, same bytes.", type=Whole(0, 2**63 - 1), default=1),

@@ -38,7 +38,7 @@ def plot(
 
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
     results/. In place of EXPERIMENT, RUN:TRIAL draws a trial; filters, activity and samples also take
-    FILE.npz. The caption goes to the terminal.
+    FILE.npz. The terminal shows the caption.
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.report.chosen import Options

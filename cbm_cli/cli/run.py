@@ -43,12 +43,12 @@ def run(
 ) -> None:
     """Run experiments of a YAML grid.
 
-    The grid is experiments.yaml unless one is named; without names of experiments its default runs. A cell is
-    one combination of settings; a trial is one training of a cell. Finished trials are kept and never run
-    again: the same command resumes an interrupted run, and more --trials add to it.
+    Without GRID.yaml, the grid is experiments.yaml. Without names of experiments, its default runs. A cell is
+    one combination of settings; a trial is one training of a cell. Finished trials are never run again: the
+    same command resumes an interrupted run, and more --trials add to it.
 
     A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
-    --dry-run: read a grid of others first, or give --no-code.
+    --dry-run. If a grid comes from someone else, read it first, or give --no-code.
     """
     fields = dict(changes)
     for field, times in Counter(name for name, _ in changes).items():
@@ -191,8 +191,8 @@ def verify(
 ) -> None:
     """Run a sample of trials again, and compare.
 
-    Verdicts: same bytes; different (where first); damaged; cannot be run again, as without its data. See
-    docs/verify.md. The exit code is 1 if a trial is different or damaged, and 3 if none could run again.
+    Verdicts: same bytes; different (where first); damaged; cannot be run again, for example without its data
+    (docs/verify.md). The exit code is 1 if a trial is different or damaged, and 3 if none could run again.
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.execution.verify import CANNOT, DAMAGED, DIFFERENT, verify_trials

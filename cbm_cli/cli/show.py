@@ -57,12 +57,12 @@ def schema() -> None:
 def ls(target: Target, as_json: bool) -> None:
     """List experiments, the runs of EXPERIMENT, RUN, or a grid.
 
-    A run holds the trials of one cell; its trials, how many of the planned ones are finished. The runs of
-    EXPERIMENT include those that the grid last run no longer asks for, such as shorter ones. Of GRID.yaml,
-    its experiments are listed, and what data they miss.
+    A run holds the trials of one cell. The column trials counts finished and planned ones. The runs of
+    EXPERIMENT include those that the last grid no longer contains, such as shorter ones. For GRID.yaml, cbm
+    lists its experiments and their missing data.
 
-    RUN is a run-id, or the beginning of one or of its hash, also with the number of a trial behind a colon,
-    as `cbm best` prints it. Its settings and the values of its trials are shown.
+    RUN is a run-id, or the beginning of one or of its hash, also with the number of a trial after a colon, as
+    `cbm best` prints it. cbm shows its settings and the values of its trials.
     """
     names, found = target.names, list[dict[str, Any]]()
     show: Any = _print_runs
@@ -201,10 +201,10 @@ def _print_run(found: Sequence[dict[str, Any]]) -> None:
 def best(target: Target, metric: str | None, select: Wanted, as_json: bool) -> None:
     """Print the best machine of each data set and part.
 
-    The likelihoods of different data cannot be compared, so that every data set of an experiment has its own
-    best machine, and line, for each part of it that was evaluated. On the validation part, which comes first,
-    the best value of all trials decides, and the machine is the one that reached it. On others the final
-    value decides; the part that the table shows comes before the rest.
+    Likelihoods of different data cannot be compared, so each data set has a line of its own for each
+    evaluated part. On the validation part, which comes first, the best value of all trials decides, and the
+    machine is the one that reached it. On other parts the final value decides; the part that the table shows
+    comes before the rest.
     """
     from cbm_cli.results import Metric
     from cbm_cli.results.selection import best_machines, select_cells

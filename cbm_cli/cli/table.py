@@ -34,9 +34,9 @@ def table(target: Target, format_: str, **choices: Any) -> None:
     """Print a table of means with significance marks.
 
     A cell shows mean ± standard deviation (mean of the final values) of the log-likelihood over trials, at
-    the best validation value or the maximum. Of the cost of auto encoders the parentheses hold the epoch.
+    the best validation value or the maximum. For the cost of auto encoders, the epoch is in parentheses.
 
-    Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
+    Bold: best of the row, or not significantly different from the best (Wilcoxon test). Underlined: best of a
     row with too few trials to claim significance.
 
     --statistic: the value at the best validation value (best-valid), the best over training (max), the last
