@@ -10,8 +10,8 @@ import io
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
@@ -87,38 +87,30 @@ class ResultFrames:
         return self._long(experiment, "records")
 
     def table(
-        self,
-        experiment: str | None = None,
-        *,
-        rows: str | Sequence[str] | None = None,
-        columns: str | Sequence[str] | None = None,
-        groups: str | Sequence[str] | None = None,
-        metric: str | None = None,
-        statistic: str | None = None,
-        best: str | None = None,
-        test: str = "signed-rank",
-        alpha: float = 0.05,
-        correction: str | None = None,
-        select: Mapping[str, Any] | None = None,
-        choose: str | Sequence[str] | None = None,
-        by: str | None = None,
+        self, experiment: str | None = None, *, select: Mapping[str, Any] | None = None, **options: Any
     ) -> pd.DataFrame:
-        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints; options as there.
+        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints.
 
-        ``select`` maps settings to a value, or to a list of values.
+        Parameters
+        ----------
+        experiment : str, optional
+            Default: the only one.
+        select : mapping, optional
+            Settings, each with a value or a list of values, as ``--select``.
+        **options
+            Options of ``cbm table``: ``rows``, ``columns`` and ``choose``, a name or a list of names each;
+            ``metric``, ``statistic``, ``by``, ``test``, ``alpha``, ``correction``. Also ``groups``, settings
+            that divide the rows, and ``best``, ``"highest"`` or ``"lowest"``, of a metric without a best.
         """
         import pandas as pd
 
-        from cbm_cli.results.selection import read_cells
-        from cbm_cli.statistics import build_table
+        from cbm_cli.cli.table import OPTIONS, tables
 
-        store = self._results.store(self._results.only(experiment))
-        asked = {"rows": rows, "columns": columns, "groups": groups}
-        axes = {name: _listed(names) for name, names in asked.items() if names is not None}
-        which: Any = {"select": _wanted(select or {}), "choose": _listed(choose), "by": by}
-        (cells,) = read_cells([store], metric, statistic, **which)
-        how: Any = {"test": test, "alpha": alpha, "correction": correction}
-        found = build_table(cells, axes=axes, best=best, **how)
+        _check_options("table", options, [*OPTIONS, "groups", "best"])
+        for name in {"rows", "columns", "groups", "choose"} & {*options}:
+            options[name] = _listed(options[name])
+        names = [self._results.only(experiment)]
+        (found,) = tables(self._results, names, select=_wanted(select), **options)
         return pd.DataFrame(found.records())
 
     def plot(
@@ -152,14 +144,11 @@ class ResultFrames:
 
         if isinstance(size, str) and size not in WIDTHS:
             raise CbmError(f"size {size!r}: write column, page or (width, height) in inches")
-        known = [field.name for field in fields(Options)]
-        for name in options.keys() - {*known}:
-            raise CbmError(f"plot: there is no option {name}{did_you_mean(name, known)}")
+        _check_options("plot", options, [field.name for field in fields(Options)])
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]
-        panels = draw(
-            self._results, Part(kind, _listed(experiments), Options(_wanted(select or {}), **options))
-        )
+        part = Part(kind, _listed(experiments), Options(_wanted(select), **options))
+        panels = draw(self._results, part)
         return compose(panels, Page(size, title))
 
     def best(
@@ -198,10 +187,16 @@ def _listed(names: Any) -> Any:
     return [names] if isinstance(names, str) else names
 
 
-def _wanted(select: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _wanted(select: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return settings and values to select by as text."""
-    lists = {name: one if isinstance(one, list | tuple) else [one] for name, one in select.items()}
+    lists = {name: one if isinstance(one, list | tuple) else [one] for name, one in (select or {}).items()}
     return [(name, text_of(value)) for name, values in lists.items() for value in values]
+
+
+def _check_options(what: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise CbmError for an option that there is not."""
+    for name in options.keys() - {*known}:
+        raise CbmError(f"{what}: there is no option {name}{did_you_mean(name, known)}")
 
 
 def open_results(folder: str | PathLike = "results/") -> ResultFrames:
@@ -261,10 +256,15 @@ def run(
     with locked(Path(output)):
         agenda = make_agenda(selected, Path(output), folder=path.parent)
         its = RunProgress(agenda, note) if progress else RunProgress(agenda)
-        with _hidden_script(), Live(its.share, its.words) if progress else nullcontext():
-            if agenda.jobs:
-                compile_kernels(agenda, its.message)
-            ending = run_agenda(agenda, its, workers=cores() if jobs is None else jobs)
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # or new workers would run the user's script again
+        try:
+            with Live(its.share, its.words) if progress else nullcontext():
+                if agenda.jobs:
+                    compile_kernels(agenda, its.message)
+                ending = run_agenda(agenda, its, workers=cores() if jobs is None else jobs)
+        finally:
+            sys.modules["__main__"] = script
     for name, flaw in ending.flaws.items():
         kept = f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without its columns"
         warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)
@@ -302,17 +302,6 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     write_if_changed(path, content)
     rest = {name: one for name, one in given.items() if name not in (*sources, "columns", "drop")}
     return {"name": "data"} | rest | {"path": str(path)} | ({"columns": "all"} if names else {})
-
-
-@contextmanager
-def _hidden_script() -> Iterator[None]:
-    """Keep new worker processes from running the user's script again; they do not need it."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 def _yaml(value: Any) -> str:

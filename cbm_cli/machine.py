@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,10 +16,11 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.files import in_order, table_of
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
-from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
+from cbm_cli.machines.files import Flat, Layered, flatten, machine_arrays, read_machine
 from cbm_cli.machines.likelihood import (
     Answer,
     Method,
+    Parts,
     bounds_of,
     doubt_of,
     evaluate,
@@ -35,9 +35,6 @@ from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import free_energy, sigmoid, visible_mean
 
 _BLOCK = 10_000  # rows that are widened to float64 at a time
-_NO_LIKELIHOOD = (
-    "an auto encoder has no likelihood, energy or samples; use transform, reconstruct or evaluate"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +90,8 @@ class TrainedMachine:
         **how
             ``temperatures``, ``runs`` and ``seed`` of estimates.
         """
+        self._check_method(method)
         x = self._rows(X)
-        _check_gives_log_z(method)
         if log_z is None:
             log_z = self.log_partition(method, data=x, **how)
         if self.kind == "dbm" and method == "ais":
@@ -117,16 +114,12 @@ class TrainedMachine:
         is issued if the estimate is doubtful, as where known states, the rows among them, prove a larger one;
         `evaluate` returns its standard error and the proved lower bound.
         """
-        self._needs_likelihood()
-        _check_gives_log_z(method)
+        self._check_method(method)
         how, parts = Method(method, temperatures, runs, seed=seed), no_parts(self.sizes[0])
         if method == "ais" and data is not None:
             parts = parts_of(as_bytes(self._rows(data)), how)
-        machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
-        with one_thread():
-            found, _ = evaluate(machine, parts, how, repr(self))
-        _warn_of_doubt(found)
-        return found["log_z"]
+        flat = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
+        return self._evaluated(flat, parts, how)[0]["log_z"]
 
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
         """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
@@ -135,9 +128,7 @@ class TrainedMachine:
         ``runs``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
         """
         chosen, data = Method(method, **how), as_bytes(self._rows(X))
-        with one_thread():
-            common, by_part = evaluate(self.parameters, parts_of(data, chosen), chosen, repr(self))
-        _warn_of_doubt(common)
+        common, by_part = self._evaluated(self.parameters, parts_of(data, chosen), chosen)
         return common | by_part["train"]
 
     def free_energy(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -145,13 +136,14 @@ class TrainedMachine:
 
         For deep machines the sum is over all hidden states; CbmError if there are too many.
         """
-        self._needs_likelihood()
+        self._check_method()
         x = self._rows(X)
         if self.kind == "dbm":
             check_likelihood(self.sizes, len(x), repr(self), 'use log_likelihood(X, "ais"), a bound')
             return -exact_scores(flatten(self.parameters), x)
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        return _by_blocks(lambda rows: free_energy(rows, W, b, c), x)
+        blocks = (x[start : start + _BLOCK].astype(np.float64) for start in range(0, len(x), _BLOCK))
+        return np.concatenate([free_energy(block, W, b, c) for block in blocks])
 
     def pseudo_likelihood(
         self, X: ArrayLike, seed: int | np.random.RandomState | None = None
@@ -204,7 +196,7 @@ class TrainedMachine:
         is sampled given the rest, in sample i of row i % R, by ``chains`` of each row; n is R by default, and
         100 without them. The bytes are those of ``cbm sample`` with the same options.
         """
-        self._needs_likelihood()
+        self._check_method()
         check_whole("sample", 1, n=n, chains=chains, steps=steps)
         check_whole("sample", 0, seed=seed)
         rows = None if start is None else as_bytes(self._rows(start))
@@ -250,31 +242,29 @@ class TrainedMachine:
             raise ValueError(f"there is no hidden layer {layer}; the machine has layers 1 to {last}")
         return layer or last
 
-    def _needs_likelihood(self) -> None:
+    def _check_method(self, method: str = "exact") -> None:
+        """Raise CbmError for a method that gives no log Z, and for a machine that has none."""
         if self.kind == "auto-encoder":
-            raise CbmError(_NO_LIKELIHOOD)
+            what = "no likelihood, energy or samples; use transform, reconstruct or evaluate"
+            raise CbmError(f"an auto encoder has {what}")
+        if method not in (known := ("exact", "ais")):
+            raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}")
 
-
-def _check_gives_log_z(method: str) -> None:
-    """Raise CbmError for a method that gives no log Z."""
-    if method not in (known := ("exact", "ais")):
-        raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}")
-
-
-def _by_blocks(function: Callable[[NDArray], NDArray], x: NDArray) -> NDArray[np.float64]:
-    starts = range(0, len(x), _BLOCK)
-    return np.concatenate([function(x[start : start + _BLOCK].astype(np.float64)) for start in starts])
+    def _evaluated(
+        self, machine: Layered | Flat, parts: Parts, how: Method
+    ) -> tuple[Answer, dict[str, Answer]]:
+        """Return what `evaluate` of machines does, with a warning if it is doubtful."""
+        with one_thread():
+            common, by_part = evaluate(machine, parts, how, repr(self))
+        if doubt := doubt_of(common):
+            warnings.warn(f"{doubt}; use more temperatures", stacklevel=3)
+        return common, by_part
 
 
 def as_bytes(x: NDArray) -> Dataset:
     """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as multiples of 1/255."""
     levels = 1 if ((x == 0) | (x == 1)).all() else 255
     return Dataset("rows", np.ascontiguousarray(np.rint(x * float(levels)), np.uint8), levels=levels)
-
-
-def _warn_of_doubt(answer: Answer) -> None:
-    if doubt := doubt_of(answer):
-        warnings.warn(f"{doubt}; use more temperatures", stacklevel=3)
 
 
 def load(path: str | PathLike) -> TrainedMachine:

@@ -1,4 +1,4 @@
-"""Sheets: headers, groups of rows and notes, printed as text, Markdown, LaTeX, CSV or JSON."""
+"""A sheet: a header, groups of rows and notes, printed as text, Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{
 _MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
 _TEXT_MARKS = {"": " ", "bold": "*", "underline": "_"}
 _NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?|-inf"
-_ANSI = {"bold": "1", "underline": "4", "italic": "3", "alert": "1;31", "warning": "33"}
+_ANSI = {"bold": "1", "underline": "4", "italic": "3", "warning": "33"}
 
 
 class Label(NamedTuple):
@@ -37,22 +37,16 @@ class Label(NamedTuple):
     text: str
     unicode: str
     latex: str
-    alert: bool = False  # red on a terminal
 
     @classmethod
-    def of(cls, text: str, alert: bool = False) -> Label:
+    def of(cls, text: str) -> Label:
         """Return the label of plain text."""
-        return cls(text, text, latex_escape(text), alert)
+        return cls(text, text, latex_escape(text))
 
     @classmethod
     def join(cls, labels: Iterable[Label], separator: str) -> Label:
         """Return one label of several."""
-        labels = [*labels]
-        return cls(
-            separator.join(label.text for label in labels),
-            separator.join(label.unicode for label in labels),
-            separator.join(label.latex for label in labels),
-        )
+        return cls(*map(separator.join, [*zip(*labels, strict=True)] or [()] * 3))
 
 
 @dataclass(frozen=True)
@@ -86,32 +80,38 @@ class Group:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One table: a title, a header and groups of rows."""
+    """A header and groups of rows, with notes, and the same content as records for CSV and JSON."""
 
     header: Sequence[Label]
     groups: Sequence[Group]
     title: str = ""  # above the table; in LaTeX the text around it says this
     name: str = ""  # LaTeX's \label
-
-
-@dataclass(frozen=True)
-class Document:
-    """Sheets with their notes, and the same content as records for CSV and JSON."""
-
-    sheets: Sequence[Sheet]
     notes: Sequence[str] = ()
-    summary: Sequence[str] = ()  # lines behind the notes
     records: Sequence[Mapping[str, Any]] = ()
     about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, beside the records
 
+    @property
+    def rows(self) -> list[Sequence[Item]]:
+        """The rows of all groups."""
+        return [row for group in self.groups for row in group.rows]
+
+    def widths(self, coloured: bool) -> list[int]:
+        """Return the most characters of each column, of the first one with the headings of groups."""
+        columns = zip(self.header, *self.rows, strict=True)
+        widths = [max(len(_plain(entry, coloured)) for entry in column) for column in columns]
+        headings = [len(_plain(group.heading, coloured)) for group in self.groups if group.heading]
+        return [max(widths[0], *headings, 0), *widths[1:]]
+
     def render(self, format: str = "text", coloured: bool = False) -> str:
-        """Return the document in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold the records.
+        """Return the sheet in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold the records.
 
         ``coloured`` text is for a terminal. Other text has ``*`` and ``_`` before marked values.
         """
         if format == "text":
             return _text(self, coloured)
-        writers = {"markdown": _markdown, "latex": _latex, "csv": _csv, "json": _json}
+        if format == "json":
+            return valid_json({**self.about, "cells": self.records}, indent=2) + "\n"
+        writers = {"markdown": _markdown, "latex": _latex, "csv": _csv}
         return harmless(writers[format](self))
 
 
@@ -120,120 +120,83 @@ def latex_escape(text: str) -> str:
     return "".join(_LATEX_SPECIAL.get(c, c) for c in text)
 
 
-def _text(document: Document, coloured: bool) -> str:
-    if coloured:
-        notes = [_painted(note, "warning" * note.startswith("INCOMPLETE")) for note in document.notes]
-    else:
-        plain = (note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in document.notes)
-        notes = [*map(harmless, plain)]
-    lines = [line for sheet in document.sheets for line in _text_lines(sheet, coloured)] + notes
-    if document.summary:
-        lines += ["", *(_painted(line, "bold" if coloured else "") for line in document.summary)]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _widths(sheet: Sheet, coloured: bool) -> list[int]:
-    rows = [sheet.header, *(row for group in sheet.groups for row in group.rows)]
-    widths = [max(len(_plain(entry, coloured)) for entry in column) for column in zip(*rows, strict=True)]
-    headings = [len(_plain(group.heading, coloured)) for group in sheet.groups if group.heading]
-    return [max(widths[0], *headings, 0), *widths[1:]]
-
-
 def _plain(entry: Item, coloured: bool) -> str:
     if isinstance(entry, Label):
         return harmless(entry.unicode if coloured else entry.text, kept="")
     return entry.around(("" if coloured else _TEXT_MARKS[entry.mark]) + entry.number)
 
 
-def _text_lines(sheet: Sheet, coloured: bool) -> list[str]:
-    widths = _widths(sheet, coloured)
+def _text(sheet: Sheet, coloured: bool) -> str:
+    def painted(text: str, style: str) -> str:
+        return f"\x1b[{_ANSI[style]}m{harmless(text)}\x1b[0m" if style and coloured else harmless(text)
 
     def line(entries: Iterable[Item]) -> str:
         cells = []
         for entry, width in zip(entries, widths, strict=True):
-            text = _plain(entry, coloured)
-            style = "" if not coloured else entry.mark if isinstance(entry, Value) else "alert" * entry.alert
-            cells.append(_painted(text, style) + " " * (width - len(text)))
+            text, style = _plain(entry, coloured), entry.mark if isinstance(entry, Value) else ""
+            cells.append(painted(text, style) + " " * (width - len(text)))
         return " " + "   ".join(cells)
 
-    lines = [_painted(sheet.title, "bold" * coloured)] if sheet.title else []
+    widths = sheet.widths(coloured)
+    lines = [painted(sheet.title, "bold")] if sheet.title else []
     lines += ["", line(sheet.header), " " + "─" * (sum(widths) + 3 * (len(widths) - 1))]
     for i, group in enumerate(sheet.groups):
         lines += [""] * (i > 0)
         if group.heading:
-            lines.append(" " + _painted(_plain(group.heading, coloured), "italic" * coloured))
-        lines += [line(row) for row in group.rows]
-    return [*lines, ""]
+            lines.append(" " + painted(_plain(group.heading, coloured), "italic"))
+        lines += map(line, group.rows)
+    lines.append("")
+    for note in sheet.notes:
+        plain = note if coloured else note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
+        lines.append(painted(plain, "warning" * note.startswith("INCOMPLETE")))
+    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _painted(text: str, style: str) -> str:
-    return f"\x1b[{_ANSI[style]}m{harmless(text)}\x1b[0m" if style else harmless(text)
-
-
-def _markdown(document: Document) -> str:
+def _markdown(sheet: Sheet) -> str:
     def line(entries: Iterable[Item]) -> str:
         cells = (e.unicode if isinstance(e, Label) else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
                  for e in entries)  # fmt: skip
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
-    blocks = []
-    for sheet in document.sheets:
-        blocks += [f"**{sheet.title}**"] if sheet.title else []
-        for group in sheet.groups:
-            blocks += [group.heading.unicode] if group.heading else []
-            rule = f"| {' | '.join(['---'] * len(sheet.header))} |"
-            blocks.append("\n".join([line(sheet.header), rule, *map(line, group.rows)]))
-    summary = "\n".join(f"- {line}" for line in document.summary)
-    return "\n\n".join([*blocks, *document.notes, *([summary] if summary else [])]) + "\n"
+    blocks = [f"**{sheet.title}**"] if sheet.title else []
+    rule = f"| {' | '.join(['---'] * len(sheet.header))} |"
+    for group in sheet.groups:
+        blocks += [group.heading.unicode] if group.heading else []
+        blocks.append("\n".join([line(sheet.header), rule, *map(line, group.rows)]))
+    return "\n\n".join([*blocks, *sheet.notes]) + "\n"
 
 
-def _latex(document: Document) -> str:
-    tables = [
-        _latex_table(sheet, [] if i else [*document.notes, *document.summary])  # beside the label
-        for i, sheet in enumerate(document.sheets)
-    ]
-    return "".join(["% needs \\usepackage{booktabs}\n", *tables])
-
-
-def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
+def _latex(sheet: Sheet) -> str:
     """Write a sheet with aligned decimal points: a number has one column before its point, one after."""
-    rows = [row for group in sheet.groups for row in group.rows]
-    valued = [any(isinstance(row[i], Value) for row in rows) for i in range(len(sheet.header))]
-    spreads = [_spread_width(row[i] for row in rows) for i in range(len(sheet.header))]
-    width = sum(3 if it else 1 for it in valued)
-    points = 4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1)  # digits and gaps in \small
+    columns = [[row[i] for row in sheet.rows] for i in range(len(sheet.header))]
+    values = [[entry for entry in column if isinstance(entry, Value)] for column in columns]
+    spreads = [max((len(value.spread) for value in its), default=0) for its in values]
+    asides = [max((len(value.aside) for value in its), default=0) for its in values]
+    width = sum(3 if its else 1 for its in values)
+    points = 4.6 * sum(sheet.widths(True)) + 12 * (len(sheet.header) - 1)  # digits and gaps in \small
     environment = "table*" if points > _COLUMN_WIDTH else "table"
+    form = "".join(r"r@{}l@{\;}l" if its else "l" for its in values)
 
     def line(entries: Iterable[Item]) -> str:
-        cells = (_latex_cell(*it) for it in zip(entries, valued, spreads, strict=True))
+        cells = (_latex_cell(*it) for it in zip(entries, map(bool, values), spreads, asides, strict=True))
         return " & ".join(cells) + r" \\"
 
-    lines = [line(sheet.header)]
+    lines = ["% needs \\usepackage{booktabs}", rf"\begin{{{environment}}}", r"\centering", r"\small"]
+    lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule", line(sheet.header)]
     for group in sheet.groups:
         lines.append(r"\midrule")
         if group.heading:
             lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{group.heading.latex}}}}} \\")
-        lines += [line(row) for row in group.rows]
-    columns = "".join(r"r@{}l@{\;}l" if it else "l" for it in valued)
-    name = re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name)
-    name = f"\\label{{tab:{name}}}\n" if name else ""
-    caption = latex_escape(" ".join(notes))
-    caption = f"\\caption{{{caption}}}\n" if caption else ""
-    return (
-        f"\\begin{{{environment}}}\n\\centering\n\\small\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
-        + "\n".join(lines)
-        + f"\n\\bottomrule\n\\end{{tabular}}\n{caption}{name}\\end{{{environment}}}\n"
-    )
+        lines += map(line, group.rows)
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if sheet.notes:
+        lines.append(rf"\caption{{{latex_escape(' '.join(sheet.notes))}}}")
+    if name := re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name):
+        lines.append(rf"\label{{tab:{name}}}")
+    return "\n".join([*lines, rf"\end{{{environment}}}"]) + "\n"
 
 
-def _spread_width(entries: Iterable[Item]) -> tuple[int, int]:
-    """Return the most characters of the spreads and of the asides of a column."""
-    values = [entry for entry in entries if isinstance(entry, Value)]
-    return max((len(v.spread) for v in values), default=0), max((len(v.aside) for v in values), default=0)
-
-
-def _latex_cell(entry: Item, valued: bool, spread: tuple[int, int]) -> str:
+def _latex_cell(entry: Item, valued: bool, spread: int, aside: int) -> str:
     if isinstance(entry, Label):
         return rf"\multicolumn{{3}}{{c}}{{{entry.latex}}}" if valued else entry.latex
     flags = rf"$^{{\mathrm{{{entry.footnote}}}}}$" if entry.footnote else ""
@@ -243,8 +206,8 @@ def _latex_cell(entry: Item, valued: bool, spread: tuple[int, int]) -> str:
     before, point, behind = _in_powers(entry.number).partition(".")
     before = before.replace("≤ ", r"\le ")
     number = [_LATEX_MARKS[entry.mark].format(part) if part else "" for part in (before, point + behind)]
-    tail = rf"\pm {_in_powers(_padded(entry.spread, spread[0]))}" if entry.spread else ""
-    tail += rf"\;({_in_powers(_padded(entry.aside, spread[1]))})" if entry.aside else ""
+    tail = rf"\pm {_in_powers(_padded(entry.spread, spread))}" if entry.spread else ""
+    tail += rf"\;({_in_powers(_padded(entry.aside, aside))})" if entry.aside else ""
     return f"${number[0]}$ & ${number[1]}$ & " + (f"${tail}$" if tail else "") + flags
 
 
@@ -260,7 +223,7 @@ def _padded(text: str, width: int) -> str:
     return room + (r"\mbox{--}" if text == "–" else text)
 
 
-def _csv(document: Document) -> str:
+def _csv(sheet: Sheet) -> str:
     import csv
     import io
 
@@ -270,13 +233,9 @@ def _csv(document: Document) -> str:
         formula = isinstance(value, str) and FORMULA.match(value) and not re.fullmatch(_NUMBER, value)
         return f"'{value}" if formula else value  # a spreadsheet would compute it
 
-    stream, records = io.StringIO(), document.records
+    stream, records = io.StringIO(), sheet.records
     if records:
         writer = csv.DictWriter(stream, [*records[0]], lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: spelled(value) for name, value in row.items()} for row in records)
     return stream.getvalue()
-
-
-def _json(document: Document) -> str:
-    return valid_json({**document.about, "cells": document.records}, indent=2) + "\n"

@@ -39,15 +39,6 @@ EXACT_BITS = 20  # log Z is exact up to this size of the smaller side, which tak
 _BLOCK = 10_000  # sparse rows that are filled up at a time
 
 
-def _bytes_of(x: Any) -> Dataset:
-    """Return rows as training holds them; sparse ones are filled up as bytes only."""
-    if not issparse(x):
-        return as_bytes(x)
-    levels = 1 if np.isin(x.data, (0, 1)).all() else 255
-    data = np.rint(x.data.astype(np.float64) * levels).astype(np.uint8)
-    return Dataset("rows", type(x)((data, x.indices, x.indptr), x.shape).toarray(), levels=levels)
-
-
 class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A binary RBM trained by the centered gradient.
 
@@ -185,7 +176,14 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _train(self, x: Any, epochs: int, since: State | None) -> CenteredRBM:
         """Train for some epochs, from a state or from a new machine."""
-        settings, data = self._settings(epochs, x.shape[0]), _bytes_of(x)
+        settings = self._settings(epochs, x.shape[0])
+        if issparse(x):  # filled up as bytes only
+            levels = 1 if np.isin(x.data, (0, 1)).all() else 255
+            values = np.rint(x.data.astype(np.float64) * levels).astype(np.uint8)
+            rows = type(x)((values, x.indices, x.indptr), x.shape).toarray()
+            data = Dataset("rows", rows, levels=levels)
+        else:
+            data = as_bytes(x)
         try:
             check(settings, data)
         except CbmError as error:
@@ -205,7 +203,12 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 learner.advance(state, trail, epoch * batches, (epoch + 1) * batches)
         self._state, self._updates, self._log_z = state, (first + epochs) * batches, None
         self._means = np.asarray(x.mean(axis=0, dtype=np.float64)).reshape(1, -1)
-        self._keep(machine_at(state, settings, learner.sizes))
+        machine = machine_at(state, settings, learner.sizes)
+        weights, biases, offsets = (tuple(a.astype(np.float64) for a in arrays) for arrays in machine[1:4])
+        if not all(np.isfinite(array).all() for array in (*weights, *biases, *offsets)):
+            raise ValueError("training has diverged; use a lower learning_rate or another scheme of offsets")
+        self.machine_ = TrainedMachine(Layered("rbm", weights, biases, offsets))
+        self.components_, (self.intercept_visible_, self.intercept_hidden_) = weights[0].T.copy(), biases
         return self
 
     def _settings(self, epochs: int, rows: int) -> Settings:
@@ -229,12 +232,3 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             problem = error.errors(include_url=False)[0]
             place = "".join(f"{name}: " for name in problem["loc"][:1])
             raise ValueError(place + problem["msg"].removeprefix("Value error, ")) from None
-
-    def _keep(self, machine: Layered) -> None:
-        """Keep the parameters under the names that scikit-learn gives them."""
-        weights, biases, offsets = (tuple(a.astype(np.float64) for a in arrays) for arrays in machine[1:4])
-        if not all(np.isfinite(array).all() for array in (*weights, *biases, *offsets)):
-            raise ValueError("training has diverged; use a lower learning_rate or another scheme of offsets")
-        self.machine_ = TrainedMachine(Layered("rbm", weights, biases, offsets))
-        (W,), (b, c) = self.machine_.parameters.weights, self.machine_.parameters.biases
-        self.components_, self.intercept_visible_, self.intercept_hidden_ = W.T.copy(), b, c

@@ -20,7 +20,7 @@ from cbm_cli.text import harmless
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from cbm_cli.sheets import Document
+    from cbm_cli.sheets import Sheet
 
 PLAIN_EVERY = 10.0  # seconds between two lines of progress if stderr is no terminal
 
@@ -40,10 +40,10 @@ def terminal_width() -> float:
     return get_terminal_size().columns if sys.stdout.isatty() else inf
 
 
-def print_document(document: Document, format_: str) -> None:
+def print_sheet(sheet: Sheet, format_: str) -> None:
     """Print to stdout: with colours where it is a terminal that shows some."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    click.echo(document.render(format_, terminal_width() < inf and not plain), nl=False)
+    click.echo(sheet.render(format_, terminal_width() < inf and not plain), nl=False)
 
 
 def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.options import Target, command, folder_of_data, output, results_and
-from cbm_cli.cli.output import Live, note, note_next, print_document, say, to_type
+from cbm_cli.cli.output import Live, note, note_next, print_sheet, say, to_type
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration, valid_json
@@ -165,7 +165,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         if any(map(store.finished, agenda.run_ids[name])):
             try:
                 for table in tables(Results(output), [name]):
-                    print_document(table.document(), "text")
+                    print_sheet(table.sheet(), "text")
             except CbmError as error:  # the trials are done all the same
                 note(f"{name}: no table: {error}")
     for name, trials in ending.flawed.items():

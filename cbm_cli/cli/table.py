@@ -7,28 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cbm_cli.cli.options import Target, command, output, results_and
-from cbm_cli.cli.output import note, print_document
+from cbm_cli.cli.output import note, print_sheet
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
     from cbm_cli.statistics import ResultsTable
 
-_OF_CELLS = ("metric", "statistic", "select", "choose", "by")
+_OF_CELLS = ("select", "choose", "by", "metric", "statistic")
+OPTIONS = (*_OF_CELLS, "rows", "columns", "test", "alpha", "correction")
 
 
-@command(
-    "format",
-    "select",
-    "choose",
-    "by",
-    "rows",
-    "columns",
-    "metric",
-    "statistic",
-    "test",
-    "alpha",
-    "correction",
-)
+@command("format", *OPTIONS)
 @results_and("[EXPERIMENT]...")
 def table(target: Target, format_: str, **choices: Any) -> None:
     """Print a table of means with significance marks.
@@ -43,7 +32,7 @@ def table(target: Target, format_: str, **choices: Any) -> None:
     one (final), or the one where the mean over trials is best (max-of-mean).
     """
     for one in tables(target.results(), target.experiments(), **choices):
-        print_document(one.document(), format_)
+        print_sheet(one.sheet(), format_)
 
 
 def tables(results: Results, experiments: Sequence[str], **choices: Any) -> Iterator[ResultsTable]:

@@ -62,7 +62,7 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     cells = make_cells(Trials(frame, lambda _: store), manifest, Measure(Metric("")))
     gaps, parts = list[str](), dict[str, Any]()
     for name, make in {
-        "table": lambda: build_table(with_measure(cells, choosing_of(manifest.table))).document(),
+        "table": lambda: build_table(with_measure(cells, choosing_of(manifest.table))).sheet(),
         "cells": lambda: _every_cell(with_measure(cells, None)),
         "curves": lambda: _curves(results, store, manifest),
     }.items():

@@ -12,7 +12,7 @@ from cbm_cli.results.cells import Cell, Cells, mean
 from cbm_cli.results.folder import telling_apart
 from cbm_cli.results.journal import CellSettings
 from cbm_cli.results.selection import Key, columns_named, key_of
-from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
+from cbm_cli.sheets import Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
 from cbm_cli.statistics.wilcoxon import TESTS
@@ -128,7 +128,7 @@ class ResultsTable:
         """Return the long form, a line for each cell."""
         return [entry.record(self.layout.axes, self.marking) for entry in self.entries]
 
-    def document(self) -> Document:
+    def sheet(self) -> Sheet:
         """Return the table to print."""
         axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
         description = manifest.description
@@ -144,7 +144,6 @@ class ResultsTable:
             lines: list[list[Item]] = [[stub, *row] for stub, row in zip(stubs, rows, strict=True)]
             groups.append(Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines))
         header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
-        sheet = Sheet(header, groups, title, manifest.experiment)
         about = {
             "about": description,
             "metric": measure.metric.column,
@@ -155,7 +154,7 @@ class ResultsTable:
             "layout": asdict(axes),
             "notes": notes,
         }
-        return Document([sheet], notes, records=self.records(), about=about)
+        return Sheet(header, groups, title, manifest.experiment, notes, self.records(), about)
 
 
 def _heading(axes: Sequence[str], settings: CellSettings) -> Label:

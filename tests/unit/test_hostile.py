@@ -24,7 +24,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import read_progress
-from cbm_cli.sheets import Document, Group, Label, Sheet, Value
+from cbm_cli.sheets import Group, Label, Sheet, Value
 from cbm_cli.text import CONTROL, FORMATS
 from cbm_cli.trial.own_recorders import compile_recorder
 from click.testing import CliRunner
@@ -449,9 +449,9 @@ def test_a_description_and_a_folder_do_nothing_to_a_terminal():
 def test_no_format_of_a_sheet_lets_control_characters_through(format_, coloured):
     words = Label.of(HOSTILE)
     group = Group(words, [[words, Value("1", "2", flags=HOSTILE, mark="bold")]])
-    sheet = Sheet([words, words], [group], HOSTILE, HOSTILE)
-    document = Document([sheet], [HOSTILE], [HOSTILE], [{HOSTILE: HOSTILE}], {"about": HOSTILE})
-    text = document.render(format_, coloured)
+    about, records = {"about": HOSTILE}, [{HOSTILE: HOSTILE}]
+    sheet = Sheet([words, words], [group], HOSTILE, HOSTILE, [HOSTILE], records, about)
+    text = sheet.render(format_, coloured)
     plain = re.sub(r"\x1b\[(0|1|3|4|33|1;31)m", "", text).replace("\n", "")
     assert not CONTROL.search(plain)
     assert format_ != "json" or json.loads(text)["about"] == HOSTILE
@@ -459,7 +459,7 @@ def test_no_format_of_a_sheet_lets_control_characters_through(format_, coloured)
 
 def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
     cells = ["=1+1", "+cmd|x", "@x", "-x", "-1.5", -1.5, "+2e-3", "a=b"]
-    _, row = Document([], records=[dict(enumerate(cells))]).render("csv").splitlines()
+    _, row = Sheet([], [], records=[dict(enumerate(cells))]).render("csv").splitlines()
     assert row == "'=1+1,'+cmd|x,'@x,'-x,-1.5,-1.5,+2e-3,a=b"
 
 

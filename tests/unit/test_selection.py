@@ -274,10 +274,10 @@ def test_letters_say_the_choice_of_a_cell_where_cells_differ():
     table = build_table(with_measure(cells, Choosing(("rate",), "valid", "--")))
     found = [(entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries]
     assert found == [(2, "b"), (1, "a")]
-    document = table.document()
-    assert re.search(r"rate a: 1; b: 2\.", " ".join(document.notes))
-    assert " [b]" in document.render("text")
-    assert r"$^{\mathrm{b}}$" in document.render("latex")
+    sheet = table.sheet()
+    assert re.search(r"rate a: 1; b: 2\.", " ".join(sheet.notes))
+    assert " [b]" in sheet.render("text")
+    assert r"$^{\mathrm{b}}$" in sheet.render("latex")
 
 
 def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):

@@ -14,7 +14,7 @@ from cbm_cli.cli import output
 from cbm_cli.cli.table import table as command
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.selection import read_cells
-from cbm_cli.sheets import Document, Group, Label, Sheet, Value
+from cbm_cli.sheets import Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS
 
@@ -77,7 +77,7 @@ def refused(*arguments, **choices):
 
 
 def shown(table, format="text", coloured=False):
-    return table.document().render(format, coloured)
+    return table.sheet().render(format, coloured)
 
 
 def rows_of(table):
@@ -97,7 +97,7 @@ def cells_of(table):
 
 
 def notes_of(table):
-    return table.document().notes
+    return table.sheet().notes
 
 
 def numbers(table):
@@ -207,7 +207,7 @@ def test_every_line_of_latex_has_all_columns(small):
         assert line.count(" & ") + 1 + sum(spans) == len(re.findall("[lr]", spec.replace("{}", "")))
     assert re.findall(r"label\{(.*)\}", latex) == ["tab:small"]
     assert latex.index("\\caption") < latex.index("\\label")
-    bare = Document([Sheet([Label.of("a")], [])]).render("latex")
+    bare = Sheet([Label.of("a")], []).render("latex")
     assert "\\caption" not in bare  # none is empty
 
 
@@ -242,7 +242,7 @@ def test_latex_aligns_decimal_points_and_spreads():
 def test_latex_spells_powers_of_ten(value, spelled):
     group = Group(None, [[Label.of("x"), Value(value, "1e-09")]])
     sheet = Sheet([Label.of("a"), Label.of("b")], [group])
-    assert f"x & {spelled} & " + r"$\pm 1 \times 10^{-9}$" in Document([sheet]).render("latex")
+    assert f"x & {spelled} & " + r"$\pm 1 \times 10^{-9}$" in sheet.render("latex")
 
 
 def test_the_final_value_is_said_once():
@@ -286,14 +286,14 @@ def test_special_characters_are_escaped():
 def test_a_sheet_serves_any_list():
     dna = [Label.of("dna"), Value("180", "2", mark="bold")]
     rows = [[Label.of("mnist"), Label.of("784 | 1")], dna]
-    sheet = Sheet([Label.of("name"), Label.of("units")], [Group(None, rows)])
-    document = Document([sheet], records=[{"name": "a,b", "x": nan, "y": 0.1}])
+    records = [{"name": "a,b", "x": nan, "y": 0.1}]
+    sheet = Sheet([Label.of("name"), Label.of("units")], [Group(None, rows)], records=records)
     text = "\n name    units\n ────────────────\n mnist   784 | 1\n dna     *180 ± 2\n\n"
-    assert document.render() == text
+    assert sheet.render() == text
     lines = [r"| mnist | 784 \| 1 |", "| dna | **180** ± 2 |"]
-    assert document.render("markdown").splitlines()[2:] == lines
-    assert document.render("csv") == 'name,x,y\n"a,b",,0.1\n'
-    assert json.loads(document.render("json")) == {"cells": [{"name": "a,b", "x": None, "y": 0.1}]}
+    assert sheet.render("markdown").splitlines()[2:] == lines
+    assert sheet.render("csv") == 'name,x,y\n"a,b",,0.1\n'
+    assert json.loads(sheet.render("json")) == {"cells": [{"name": "a,b", "x": None, "y": 0.1}]}
 
 
 def test_rows_and_columns_follow_the_grid_and_25_trials_are_tested():
