@@ -70,8 +70,8 @@ def figure_page(judged: list[Judged], texts: Mapping[int, Any]) -> list[str]:
     blocks = [
         "# Figures of the paper",
         "`python reproduction/figures.py RESULTS FOLDER NUMBER` draws the panels of a figure from results "
-        "with curves. The kept results have no curves of experiments with many trials. The pictures here "
-        "were drawn when the experiments were run, some with fewer trials than the text says.",
+        "with curves, which the kept results lack where trials are many. The pictures here were drawn when "
+        "the experiments were run: of small machines all 25 trials, of the others those that the text names.",
     ]
     for number, its in texts.items():
         pictures = sorted(PAGES.glob(f"figure-{number}[-.]*png"), key=lambda path: path.stem)

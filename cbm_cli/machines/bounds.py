@@ -26,7 +26,7 @@ class Posterior(NamedTuple):
 
 
 def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> Posterior:
-    """The means of q(deep, odd | v) of rows v (n, n_0) float32 by mean field (section 3.2), from ``start``.
+    """Means of q(deep, odd | v) for rows v (n, n_0) float32: mean field of section 3.2, from ``start``.
 
     In turn deep = sigmoid(W_deep odd + b), Eq. (5), and odd = sigmoid(v W_visible + deep W_deep + c),
     Eq. (6). Those of an RBM are exact.

@@ -21,7 +21,6 @@ FROM_DIGITS = ("digits.png", "gallery-filters.png", "gallery-activity.png", "gal
 # What takes long to train and is not kept; the pages say that earlier versions drew it.
 EARLIER = {"figure-16-aaa.png", *(f"figure-{number}.png" for number in (15, 16))}
 TRAINED = {"gallery-recorded.png", "centering.png", "enhanced-gradient.png"}  # but not kept
-TRAINED |= {"figure-12.png", "figure-13.png"}
 BLOCK = 16  # pixels: fonts may differ by some, lines do not
 
 
