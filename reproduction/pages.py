@@ -42,8 +42,7 @@ def table_page(comparison: Comparison, judged: list[Judged], texts: Mapping[int,
     counts = score(comparison).set_index("table")
     blocks = [
         "# Tables of the paper",
-        "Published next to obtained values, printed by `python reproduction/compare.py`. Each experiment is "
-        "repeated by `cbm run experiments.yaml EXPERIMENT`.",
+        "Published next to obtained values, printed by `python reproduction/compare.py`.",
         "\n".join(f"- {note}" for note in comparison.notes()),
     ]
     for name, number in TABLES.items():
