@@ -59,9 +59,7 @@ def p_value(rows, p):
 def test_one_chain_visits_its_states_as_often_as_it_should():
     its = rbm(*random_machine(3, 2, 1))
     found = draw(its, parse_sampler("PT_4"), 40_000, chains=1, steps=1, seed=7)
-    means = found.samples.reshape(40, 1000, 3).mean(
-        axis=1
-    )  # of stretches far longer than correlations
+    means = found.samples.reshape(40, 1000, 3).mean(axis=1)  # of uncorrelated stretches
     error = means.std(axis=0, ddof=1) / np.sqrt(40)
     exact = joint(*its.plain)[0].sum(axis=1) @ states(3)
     assert (np.abs(means.mean(axis=0) - exact) < 4.5 * error).all()
@@ -75,15 +73,12 @@ def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
     start = np.zeros((1, n), np.uint8), 1.0
     p_on = joint(*two_modes.plain)[0].sum(axis=1)[states(n).sum(axis=1) > n / 2].sum()
     assert p_on == pytest.approx(0.5, abs=0.01)
-    found = {
-        sampler: draw(
-            two_modes, parse_sampler(sampler), 1_000, chains=1_000, steps=500, seed=5, start=start
-        )
-        for sampler in ("gibbs", "PT_10")
-    }
-    on = {sampler: (it.samples.sum(axis=1) > n / 2).mean() for sampler, it in found.items()}
-    assert on["gibbs"] < 0.01
-    assert abs(on["PT_10"] - p_on) < 4.5 * np.sqrt(p_on * (1 - p_on) / 1_000)
+    how = {"chains": 1_000, "steps": 500, "seed": 5, "start": start}
+    samplers = map(parse_sampler, ("gibbs", "PT_10"))
+    found = (draw(two_modes, sampler, 1_000, **how).samples for sampler in samplers)
+    gibbs, tempered = ((rows.sum(axis=1) > n / 2).mean() for rows in found)
+    assert gibbs < 0.01
+    assert abs(tempered - p_on) < 4.5 * np.sqrt(p_on * (1 - p_on) / 1_000)
 
 
 def test_chains_start_at_rows_of_data_each_once_before_any_twice():
@@ -93,23 +88,16 @@ def test_chains_start_at_rows_of_data_each_once_before_any_twice():
     assert (found.samples.sum(axis=0) == 2).all()
     assert (found.samples.sum(axis=1) == 1).all()
     grey = np.full((1, 5), 51, np.uint8)  # 0.2 of 255
-    found = draw(
-        frozen, parse_sampler("gibbs"), 4_000, chains=4_000, steps=1, seed=1, start=(grey, 1 / 255)
-    )
+    how = {"chains": 4_000, "steps": 1, "seed": 1, "start": (grey, 1 / 255)}
+    found = draw(frozen, parse_sampler("gibbs"), 4_000, **how)
     assert abs(found.samples.mean() - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 20_000)
 
 
 def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_its_place():
     rows = np.array([[1, 0], [0, 1], [1, 1]])  # three of 2x1
-    assert tiled(rows, Image(2, 1)).tolist() == [
-        [GAP, GAP, GAP, GAP, GAP],
-        [GAP, 1, GAP, 0, GAP],
-        [GAP, 0, GAP, 1, GAP],
-        [GAP, GAP, GAP, GAP, GAP],
-        [GAP, 1, GAP, GAP, GAP],
-        [GAP, 1, GAP, GAP, GAP],
-        [GAP, GAP, GAP, GAP, GAP],
-    ]
+    lines = ".....", ".1.0.", ".0.1.", ".....", ".1...", ".1...", "....."
+    shown = [[GAP if letter == "." else int(letter) for letter in line] for line in lines]
+    assert tiled(rows, Image(2, 1)).tolist() == shown
     assert tiled(np.zeros((100, 784)), Image(28, 28)).shape == (10 * 29 + 1, 10 * 29 + 1)
     assert tiled(np.zeros((5, 500)), Image(1, 500)).shape == (11, 502)
     (row,) = rows = np.arange(6)[None] / 6
@@ -129,13 +117,10 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
     monkeypatch.setattr(samples, "CHAINS", n)
     found, said = sample("--sampler", sampler, "--steps", 60, "-n", 2 * n)
     assert holds(said, "s.npz|40000")
-    kinds = {name: (array.dtype.name, array.shape) for name, array in found.items()}
-    visible, hidden = (2 * n, 3), (2 * n, sum(sizes[1::2]))
-    assert kinds == {
-        "samples": ("uint8", visible),
-        "means": ("float32", visible),
-        "hidden": ("uint8", hidden),
-    }
+    kinds = {name: (array.dtype.name, array.shape[1]) for name, array in found.items()}
+    hidden = ("uint8", sum(sizes[1::2]))
+    assert kinds == {"samples": ("uint8", 3), "means": ("float32", 3), "hidden": hidden}
+    assert {len(array) for array in found.values()} == {2 * n}
     parts = all_states(sizes)
     kept = np.concatenate([parts[0], *parts[1::2]]).astype(int)
     weights = np.exp(-layered_energy(its, parts))
@@ -184,10 +169,8 @@ def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
 
 
 def test_means_are_those_of_free_units_and_chains_that_start_in_equilibrium_stay_there():
-    machine = save()
-    means = cbm_package.load("m.npz").sample(
-        4000, 2, given=ROWS[:1], steps=30, chains=4000, means=True
-    )
+    machine, how = save(), {"given": ROWS[:1], "steps": 30, "chains": 4000, "means": True}
+    means = cbm_package.load("m.npz").sample(4000, 2, **how)
     assert (means[:, [0, 2]] == [1, 0]).all()  # as given
     exact = exact_conditional(machine, RBM, ROWS[0]) @ visible_rows(RBM)
     error = means.std(axis=0) / np.sqrt(len(means))
@@ -205,15 +188,10 @@ def test_what_is_given_becomes_biases():
     assert (smaller.c.tolist(), smaller.sizes) == ([10 + 0 + 4, 20 + 1 + 5], (1, 2))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1,,0,?\n?,,1,0\n",
-        "a;b;c;d\n1; ;0;\n;?;1;0\n",
-        "1\tnan\t0\t?\n\t\t1\t0",
-        "1 ?  0 ?\n? ? 1 0 ",
-    ],
-)
+GAPS = ["1,,0,?\n?,,1,0\n", "a;b;c;d\n1; ;0;\n;?;1;0\n", "1\tnan\t0\t?\n\t\t1\t0"]
+
+
+@pytest.mark.parametrize("text", [*GAPS, "1 ?  0 ?\n? ? 1 0 "])
 def test_text_has_gaps(text):
     Path("rows.csv").write_text(text)
     assert_array_equal(read_given(Path("rows.csv")), ROWS)
@@ -228,10 +206,8 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
         found, told = sample("--given", name, *how, 4)
         assert "6 samples" in told
         assert_array_equal(found["samples"], machine.sample(6, 4, given=ROWS, steps=5))
-        expected, free = (
-            ref.visible_mean(found["hidden"], W, b, lam),
-            np.resize(np.isnan(ROWS), (6, 4)),
-        )
+        expected = ref.visible_mean(found["hidden"], W, b, lam)
+        free = np.resize(np.isnan(ROWS), (6, 4))
         assert_allclose(found["means"][free], expected[free], rtol=0, atol=1e-6)
     assert len(machine.sample(given=ROWS, steps=1)) == 2
     one, same, other = (sample(*how, seed)[0]["samples"].tobytes() for seed in (4, 4, 5))
@@ -255,9 +231,6 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
 )
 def test_rows_that_cannot_be_completed_are_refused(rows, place):
     save()
-    if isinstance(rows, bytes):
-        Path("rows").write_bytes(rows)
-    else:
-        Path("rows").write_bytes(arrays(np.array(rows, float)))
+    Path("rows").write_bytes(rows if isinstance(rows, bytes) else arrays(np.array(rows, float)))
     result = cbm("sample", "m.npz", "--given", "rows", "-o", "s.npz", "-n", 1, code=2)
     assert place in result.stderr

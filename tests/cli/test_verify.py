@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -92,20 +93,16 @@ def bars(grid):
 
 
 def test_every_kind_of_trial_has_the_same_bytes(everything):
-    assert verdicts(verify()) == {
-        (name, number): "same bytes" for name in NAMES for number in range(2)
-    }
+    assert verdicts(verify()) == dict.fromkeys(product(NAMES, range(2)), "same bytes")
 
 
 def test_what_cannot_be_rerun_says_why(everything, monkeypatch):
     Path("rows.csv").unlink()
     np.savez("start-1.npz", **dict(np.load("start-0.npz")))
     Path("out/bars").rename("out/moved")
-    found = {
-        key: one["reason"]
-        for key, one in verify().items()
-        if one["verdict"] == "cannot be run again"
-    }
+    without = {key: one for key, one in verify().items() if one["verdict"] != "same bytes"}
+    assert {one["verdict"] for one in without.values()} == {"cannot be run again"}
+    found = {key: one["reason"] for key, one in without.items()}
     causes = {("own", 0): "rows.csv", ("own", 1): "rows.csv", ("from-file", 1): "start-1.npz"}
     causes |= {("from-bars", 0): "'bars'", ("from-bars", 1): "'bars'"}
     assert found.keys() == causes.keys()
@@ -119,7 +116,8 @@ def test_what_cannot_be_rerun_says_why(everything, monkeypatch):
 
 def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):
     left_out = verify("own", "--no-code", code=3)["own", 0]
-    assert (left_out["verdict"], "--no-code" in left_out["reason"]) == ("cannot be run again", True)
+    assert left_out["verdict"] == "cannot be run again"
+    assert "--no-code" in left_out["reason"]
     Path("own.py").write_text(RECORDER.replace("abs", "2 * abs"))
     assert verdicts(verify("own", code=3))["own", 0] == "cannot be run again"
 
@@ -158,9 +156,8 @@ def moved(monkeypatch, relative):
 
 def elsewhere(monkeypatch):
     """Let trials say that they run on another computer."""
-    monkeypatch.setattr(
-        "cbm_cli.trial.loop.computer", lambda: computer() | {"cpu": "Another", "blas": "its own"}
-    )
+    another = computer() | {"cpu": "Another", "blas": "its own"}
+    monkeypatch.setattr("cbm_cli.trial.loop.computer", lambda: another)
 
 
 @pytest.mark.parametrize(("relative", "other"), [(1e-6, False), (0, True), (1e-7, True)])
@@ -179,7 +176,8 @@ def test_a_difference_is_named_and_with_another_computer_what_it_has(
         (verdict, made)
     }
     last = said(3, code)[1]
-    assert (numbers(last)[0][0], both in last) == (3, bool(made))
+    assert numbers(last)[0][0] == 3
+    assert (both in last) == bool(made)
     assert last.endswith(made)
     assert ("this computer" in last) == (code == 1 and not other)
 
@@ -189,15 +187,17 @@ NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
 
 
 def outcome(curve=CURVE, norm=NORM, weights=(0.5, -1), best=None):
-    machine = {
-        "weights_0": np.array([*weights, np.nan, np.inf], np.float32)
-    }  # as of one that has diverged
+    machine = {"weights_0": np.array([*weights, np.nan, np.inf], np.float32)}  # it has diverged
     columns = {"curve": CURVE | curve, "records": None if norm is None else NORM | norm}
     names = {kind: () if its is None else tuple(its) for kind, its in columns.items()}
     rows = {kind: its and np.array([*its.values()], float).T for kind, its in columns.items()}
     best = best and {"weights_0": np.array(best, np.float32)}
     records = {"recorded": names["records"], "records": rows["records"]}
     return Outcome(names["curve"], rows["curve"], machine, None, 1.0, best_machine=best, **records)
+
+
+LOWER, LATER = {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, {"train_cost": [3, 2.5, 1]}
+CUT = {name: column[:2] for name, column in CURVE.items()}
 
 
 @pytest.mark.parametrize(
@@ -208,38 +208,25 @@ def outcome(curve=CURVE, norm=NORM, weights=(0.5, -1), best=None):
         ("weights_0 of the final machine", {"weights": (0.5,)}),
         ("weights_0 of the best machine", {"best": (0.5, 1)}),
         ("valid_cost at update 40", {"curve": {"valid_cost": [4, 3, 2.5]}}),
-        (
-            "train_cost at update 20",
-            {"curve": {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, "weights": (9, 9)},
-        ),
-        (  # of rows in two files
-            "norm at update 10",
-            {"curve": {"train_cost": [3, 2.5, 1]}, "norm": {"norm": [np.nan, 1.25, 2]}},
-        ),
+        ("train_cost at update 20", {"curve": LOWER, "weights": (9, 9)}),
+        ("norm at update 10", {"curve": LATER, "norm": {"norm": [np.nan, 1.25, 2]}}),
         ("norm at update 0", {"norm": {"norm": [0, 1, 2]}}),
-        ("curve at update 40", {"curve": {name: column[:2] for name, column in CURVE.items()}}),
+        ("curve at update 40", {"curve": CUT}),
         ("the columns of the records", {"norm": None}),
         ("the columns of the records", {"norm": {"other": [0, 0, 0]}}),
     ],
 )
 def test_the_first_difference_is_named(tmp_path, told, other):
-    trial, store = (
-        Trial("test", Settings(**_BASE | {"updates": 20, "batch": 2}), 0, 1),
-        Store(tmp_path / "it"),
-    )
+    trial = Trial("test", Settings(**_BASE | {"updates": 20, "batch": 2}), 0, 1)
+    store = Store(tmp_path / "it")
     store.write("run", trial, outcome())
     store.flush()
     assert verifying._first_difference(store, store.record("run", 0), outcome(**other)) == told
 
 
 def test_a_real_other_blas_is_named_where_trials_differ(bars):
-    text = grid_text(
-        "rbm",
-        model="{kind: rbm, hidden: 40}",
-        data="{name: bars-and-stripes, size: 4}",
-        epochs="20",
-    )
-    Path("grid.yaml").write_text(text.replace("epochs: 20", "epochs: 20\n    batch: 10"))
+    fields = {"model": "{kind: rbm, hidden: 40}", "data": "{name: bars-and-stripes, size: 4}"}
+    Path("grid.yaml").write_text(grid_text("rbm", **fields, epochs="20", batch="10"))
     words = "run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 2
     process = start_cbm(*words, cwd=Path.cwd(), env={"OPENBLAS_CORETYPE": "Nehalem"})
     assert process.wait(120) == 0, process.stderr.read()
@@ -298,9 +285,8 @@ def test_experiments_that_start_from_each_other_are_refused(everything, monkeypa
     def twisted(self):
         manifest, start = whole(self), {"start_from": {"experiment": "from-bars"}}
         if self.experiment == "bars":
-            manifest = msgspec.structs.replace(
-                manifest, settings=[one | start for one in manifest.settings]
-            )
+            settings = [one | start for one in manifest.settings]
+            manifest = msgspec.structs.replace(manifest, settings=settings)
         return manifest
 
     monkeypatch.setattr(Store, "manifest", twisted)
