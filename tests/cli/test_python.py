@@ -45,10 +45,7 @@ def machine(layers=RBM, seed=1):
 
 def test_the_import_is_light():
     code = "import sys, cbm_cli; print({'numpy', 'numba', 'pandas'} & {*sys.modules})"
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.strip() == "set()"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
     assert {"load", "open_results", "run", "data"} <= {*dir(api)}
     with pytest.raises(AttributeError, match="nothing"):
         api.nothing  # noqa: B018
@@ -66,24 +63,18 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     assert (found.path, api.load("copy.npz").path) == ("m.npz", "copy.npz")
     for one in (found, api.load("copy.npz")):
         assert_allclose(one.log_likelihood(X), exact, atol=1e-5)
-        assert (one.kind, one.sizes, one.names) == (
-            "rbm" if len(layers) == 2 else "dbm",
-            layers,
-            (),
-        )
+        assert one.kind == ("rbm" if len(layers) == 2 else "dbm")
+        assert (one.sizes, one.names) == (layers, ())
         assert all(its is one.parameters.weights[n] for n, its in enumerate(one.weights))
         for kept, given in zip(one.offsets, its[2], strict=True):
             assert_array_equal(kept, given)
 
 
 @pytest.mark.parametrize("layers", [RBM, TWO])
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("exact", {}), ("ais", {"temperatures": 50, "runs": 20})],
-    ids=["exact", "ais"],
-)
-def test_evaluate_returns_what_the_command_prints(layers, method, options):
+@pytest.mark.parametrize("method", ["exact", "ais"])
+def test_evaluate_returns_what_the_command_prints(layers, method):
     found, _ = machine(layers)
+    options = {"temperatures": 50, "runs": 20} if method == "ais" else {}
     X = visible_rows(layers)[:7]
     np.save("rows.npy", X)
     typed = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -166,19 +157,13 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
         (lambda m, X: m.evaluate(X, "ais", rows=-1), "rows|-1"),
         (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "'pseudo'"),
         (lambda m, X: m.log_partition("ais", temperatures=0), "temperatures|3|0"),
-        (
-            lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9),
-            "runs|1000000000.0",
-        ),
+        (lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9), "runs|1000000000.0"),
         (lambda m, X: m.log_partition("ais", runs=10**12), "runs"),
         (lambda m, X: m.sample(0), "sample|n|0"),  # which were 100 samples
         (lambda m, X: m.sample(5, chains=0), "chains"),
         (lambda m, X: m.sample(5, steps=0), "steps"),
         (lambda m, X: m.sample(5, seed=-1), "seed|-1"),
-        (
-            lambda m, X: m.sample(10**15, given=[[0.0, *[np.nan] * (RBM[0] - 1)]]),
-            "samples",
-        ),
+        (lambda m, X: m.sample(10**15, given=[[0.0, np.nan, np.nan, np.nan]]), "samples"),
         (lambda m, X: m.sample(given=np.empty((0, RBM[0]))), "0"),
     ],
 )
@@ -214,19 +199,14 @@ def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(own, monkeypatch):
     """And leaves the environment as it was: programs that start later import modules beside them."""
     text = "import os, cbm_cli\nprint('begun')\nbefore = dict(os.environ)\n"
-    text += (
-        "cbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\nassert before == os.environ\n"
-    )
-    Path("script.py").write_text(text)
+    text += "cbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\n"
+    Path("script.py").write_text(f"{text}assert before == os.environ\n")
     Path("grid.yaml").write_text(grid_text("rbm", batch="full"))
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     if own is not None:
         monkeypatch.setenv("PYTHONSAFEPATH", own)
-    answer = subprocess.run(
-        [sys.executable, "script.py"], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.split() == ["begun"]
+    answer = subprocess.check_output([sys.executable, "script.py"], text=True)
+    assert answer.split() == ["begun"]
     assert len(summary("results", "toy")) == 1
 
 
@@ -243,9 +223,8 @@ def test_faults_of_a_mapping_name_their_field():
 def test_a_recorder_that_fails_is_a_warning_and_one_that_exits_an_error_at_the_end():
     Path("grid.yaml").write_text(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
     Path("own.py").write_text("def fail(snapshots, context):\n    raise ZeroDivisionError\n")
-    with pytest.warns(
-        UserWarning, match=r"own.py:fail .*\b2\b.* trial 0: .*own.py, line 2, .*ZeroDivision"
-    ):
+    told = r"own.py:fail .*\b2\b.* trial 0: .*own.py, line 2, .*ZeroDivision"
+    with pytest.warns(UserWarning, match=told):
         found = api.run("grid.yaml", jobs=0, trials=2, progress=False)
     assert len(found.summaries("toy")) == 2
     Path("own.py").write_text("def fail(snapshots, context):\n    raise SystemExit(3)\n")
@@ -272,8 +251,8 @@ def test_frames_hold_what_the_files_hold(trained):
     expected = pd.read_csv(io.StringIO(printed), dtype={"offsets": str})
     pd.testing.assert_frame_equal(table, expected, check_dtype=False)
     for choice in ("statistic", "metric", "test", "best", "correction"):
-        ((place, *problem),) = problems_of(refusal(found.table, **{choice: "maxx"}))
-        assert (place.removeprefix("--"), problem) == (f"{choice} maxx", [""])
+        ((place, _),) = problems_of(refusal(found.table, **{choice: "maxx"}))
+        assert place.removeprefix("--") == f"{choice} maxx"
     assert problems_of(refusal(found.table, alpha=1))[0][0] == "--alpha 1"
     best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
     assert best == pytest.approx(max(finals), abs=1e-5)
@@ -287,17 +266,11 @@ def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, 
     rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
     monkeypatch.setattr(interface, "best_machines", lambda store, metric: rivals)
     assert found.best(data="b").sizes == RBM
-    refusal(found.best)
     assert holds(refusal(found.best), "bars|a, b")
 
 
-OF_ROWS = {
-    "model": {"kind": "rbm", "hidden": 3},
-    "offsets": "dd^b",
-    "sampler": "PCD-1",
-    "trials": 1,
-}
-OF_ROWS |= {"learning_rate": 0.1, "updates": 20, "batch": 10}
+OF_ROWS = {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd^b", "sampler": "PCD-1"}
+OF_ROWS |= {"trials": 1, "learning_rate": 0.1, "updates": 20, "batch": 10}
 ROWS = np.random.default_rng(4).integers(0, 2, (60, 16))
 NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a", "b"] * 30)
 
@@ -309,11 +282,7 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
         (ROWS.tolist(), ROWS, None),
         (csr_array(ROWS), ROWS, None),
         ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
-        (
-            {"path": NAMED, "columns": [1, 2, 3, 4, 5, 6, 7, 8], "valid": NAMED[:10]},
-            ROWS[:, :8],
-            ROWS[:10, :8],
-        ),
+        ({"path": NAMED, "columns": [1, 2, 3], "valid": NAMED[:10]}, ROWS[:, :3], ROWS[:10, :3]),
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
     ],
 )

@@ -51,13 +51,8 @@ def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
 
 METRIC = "valid_log_likelihood"
 ESTIMATED = ("update", "epoch", METRIC, f"{METRIC}_at_most", "effective_sample_size")
-DISPROVED = [
-    [0, 0, -9, -8, 50],
-    [10, 1, -6, -5, 50],
-    [20, 2, 4, -7, 0],
-    [30, 3, -5.5, -5.6, 60],
-    [40, 4, 3, -8, 0],
-]
+DISPROVED = [[0, 0, -9, -8, 50], [10, 1, -6, -5, 50], [20, 2, 4, -7, 0]]
+DISPROVED += [[30, 3, -5.5, -5.6, 60], [40, 4, 3, -8, 0]]
 
 
 def test_the_metrics_of_a_summary_are_those_of_curves_and_of_evaluations():
@@ -66,24 +61,14 @@ def test_the_metrics_of_a_summary_are_those_of_curves_and_of_evaluations():
     assert measured([*curves, *evaluated]) == ["train_log_likelihood", "train_log_likelihood_ais"]
 
 
-@pytest.mark.parametrize(
-    ("statistic", "value", "bounded"),
-    [
-        ("max", -5.5, False),
-        ("final", -8, True),
-        ("best-valid", -5.5, False),
-        ("max-of-mean", -5.5, False),
-    ],
-)
-def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic, value, bounded):
+@pytest.mark.parametrize("statistic", ["max", "final", "best-valid", "max-of-mean"])
+def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic):
+    value, bounded = (-8, True) if statistic == "final" else (-5.5, False)
     outcome = Outcome(ESTIMATED, np.array(DISPROVED, float), {}, None, 1.0)
     row = {"trial": 0, "experiment": "x", "run_id": "r", "n_valid": 2, **outcome.summary()}
     assert row[f"{METRIC}_max_update"] == 30
-    assert [row[f"{METRIC}_at_most_{it}"] for it in ("max", "best_valid", "final")] == [
-        -5.6,
-        -5.6,
-        -8,
-    ]
+    ends = [row[f"{METRIC}_at_most_{it}"] for it in ("max", "best_valid", "final")]
+    assert ends == [-5.6, -5.6, -8]
     curve = pd.DataFrame(outcome.curve, columns=ESTIMATED)
 
     def cell_with(curve):
@@ -120,10 +105,8 @@ def test_cell_sums_up_a_hand_made_run():
     assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
     alone = {"trial": [0], "train_log_likelihood_max": -3.0, "train_log_likelihood_final": -3.0}
     assert np.isnan(cell_of(alone, "train_log_likelihood").std)
-    unknown = FRAME | {
-        "train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]
-    }  # diverged before an evaluation
-    assert cell_of(unknown, "train_log_likelihood").n == 4
+    before = {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # any evaluation it diverged
+    assert cell_of(FRAME | before, "train_log_likelihood").n == 4
     # a value that is not finite, parameters that are not, or both
     for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
         assert cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged == number
@@ -132,11 +115,7 @@ def test_cell_sums_up_a_hand_made_run():
 def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
     found = cell_of(COSTS, "test_cost", planned=4)
     assert (found.mean, found.diverged, found.best_update) == (3.0, 1, 175)
-    assert found.epochs.tolist() == [
-        10,
-        20,
-        30,
-    ]  # of 10 updates, in which the last five rows have no place
+    assert found.epochs.tolist() == [10, 20, 30]  # of 10 updates; five rows have no place in them
     valid = cell_of(COSTS, "test_cost", "total", "best-valid")
     assert ([*valid.values.values()], valid.epochs.tolist()) == ([22, 32, 90, 42], [8, 16, 28])
     assert valid.best_update == 155  # of the validation cost, where the value was taken
@@ -166,9 +145,8 @@ def results(tmp_path_factory):
 def expected(store, statistic):
     """The values of each run, from its curves."""
     runs = {cell["run_id"]: cell["offsets"] for cell in store.manifest().cells}
-    curves = {
-        scheme: [c.iloc[1:] for c in store.curves(run, range(2))] for run, scheme in runs.items()
-    }
+    both = {scheme: store.curves(run, range(2)) for run, scheme in runs.items()}
+    curves = {scheme: [curve.iloc[1:] for curve in its] for scheme, its in both.items()}
     if statistic != "max-of-mean":
         return {scheme: [*map(STATISTIC[statistic], its)] for scheme, its in curves.items()}
     found = {}
@@ -180,13 +158,10 @@ def expected(store, statistic):
 
 def drawn_finals(results, options):
     """The heights of the pale and of the filled dots of each method."""
-    (axes,) = compose(
-        draw(Results(results), Part("finals", ["encoder"], options)), Page()
-    ).figure.axes
-    dots = [(c.get_facecolor()[0, 3] < 1, c.get_offsets()[:, 1]) for c in axes.collections]
-    return [[*heights] for hollow, heights in dots if hollow], [
-        [*h] for hollow, h in dots if not hollow
-    ]
+    panels = draw(Results(results), Part("finals", ["encoder"], options))
+    (axes,) = compose(panels, Page()).figure.axes
+    dots = [(c.get_facecolor()[0, 3] < 1, [*c.get_offsets()[:, 1]]) for c in axes.collections]
+    return tuple([heights for hollow, heights in dots if hollow == it] for it in (True, False))
 
 
 @pytest.mark.parametrize("statistic", ["final", "best-valid", "max-of-mean"])
@@ -194,26 +169,23 @@ def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(
     results, statistic, tmp_path
 ):
     store = Results(results).store("encoder")
-    change_manifest(
-        store.folder, lambda it: it["table"].update(statistic=statistic, metric="train_cost")
-    )
+    asked = {"statistic": statistic, "metric": "train_cost"}
+    change_manifest(store.folder, lambda manifest: manifest["table"].update(asked))
     values = expected(store, statistic)
     means = pytest.approx([np.mean(its) for its in values.values()])
     printed = cbm("table", results, "encoder", "-f", "json").stdout
     assert [cell["mean"] for cell in json.loads(printed)["cells"]] == means
     assert [*cbm_api.open_results(results).table("encoder")["mean"]] == means
     cbm("report", results, "encoder", "-o", tmp_path / "page.html")
-    heads, *rows = (
-        page_of((tmp_path / "page.html").read_text("utf-8")).all("table", "cells")[0].rows()
-    )
+    page = page_of((tmp_path / "page.html").read_text("utf-8"))
+    heads, *rows = page.all("table", "cells")[0].rows()
     column = heads.index(f"train_cost, {statistic}")
     assert [float(row[column]) for row in rows] == pytest.approx(means.expected, rel=1e-5)
     hollow, filled = drawn_finals(results, Options())
     ends = [pytest.approx(its) for its in expected(store, "final").values()]
     assert filled == ends
-    assert hollow == (
-        [] if statistic == "final" else [pytest.approx(its) for its in values.values()]
-    )
+    shown = [pytest.approx(its) for its in values.values()]
+    assert hollow == ([] if statistic == "final" else shown)
     asked, _ = drawn_finals(results, Options(statistic="max"))
     assert asked == [pytest.approx(its) for its in expected(store, "max").values()]
 
@@ -223,12 +195,10 @@ def test_a_metric_is_one_in_all_pictures_of_a_cell(results):
     store = Results(results).store("bars")
     trials = Trials(store.summary().assign(experiment="another"), lambda _: store)
     for run_id, rows in trials.frame.groupby("run_id").indices.items():
-        cell = Cell(
-            {"run_id": run_id}, trials, rows, Measure(Metric("train_log_likelihood"), "total")
-        )
+        measure = Measure(Metric("train_log_likelihood"), "total")
+        cell = Cell({"run_id": run_id}, trials, rows, measure)
         assert [curve.iloc[1:].max() for curve in cell.curves()] == pytest.approx([*cell.best])
         assert [curve.iloc[-1] for curve in cell.curves()] == pytest.approx([*cell.final])
         norms = cell.measured(Measure(Metric("weight_norm"), "total", "final"))
-        assert [curve.iloc[-1] for curve in norms.curves()] == pytest.approx(
-            [*norms.value]
-        )  # of records
+        ends = [curve.iloc[-1] for curve in norms.curves()]  # of records
+        assert ends == pytest.approx([*norms.value])

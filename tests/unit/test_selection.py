@@ -22,6 +22,7 @@ from tests.builders import cbm, grid_text, holds, problems_of, refusal, run_grid
 from tests.journals import change_manifest, made_manifest
 from tests.pictures import page_of
 
+BY_RATE = "--choose", "learning_rate"
 SWEEP = """
 experiments:
   sweep:
@@ -59,18 +60,12 @@ def records(results, *options):
 
 
 def test_a_table_of_selected_cells_has_their_numbers_and_no_others(results):
-    rows, every = (
-        records(results, "sweep", "--select", "learning_rate=1e-1"),
-        records(results, "sweep"),
-    )
-    assert [row["mean"] for row in rows] == [
-        row["mean"] for row in every if row["learning_rate"] == "0.1"
-    ]
+    rows = records(results, "sweep", "--select", "learning_rate=1e-1")
+    every = [row for row in records(results, "sweep") if row["learning_rate"] == "0.1"]
+    assert [row["mean"] for row in rows] == [row["mean"] for row in every]
     both = records(results, "sweep", "--select", "learning_rate=0.1,0.3", "--select", "offsets=00")
-    assert [(row["learning_rate"], row["offsets"]) for row in both] == [
-        ("0.1", "00"),
-        ("0.3", "00"),
-    ]
+    assert [row["learning_rate"] for row in both] == ["0.1", "0.3"]
+    assert {row["offsets"] for row in both} == {"00"}
     alone = records(results, "--select", "learning_rate=0.3")  # one table: slow has no such cell
     assert {row["learning_rate"] for row in alone} == {"0.3"}
 
@@ -80,16 +75,12 @@ def test_commands_read_the_same_cells(results):
     found = json.loads(cbm("best", results, "sweep", *option, "--json").stdout.splitlines()[0])
     frame = pd.read_csv(results / "sweep" / "summary.csv").query("learning_rate == 0.01")
     assert found["value"] == pytest.approx(frame["valid_log_likelihood_max"].max())
-    assert (
-        len(cbm("evaluate", results, "sweep", *option, "-j", 0, "--json").stdout.splitlines()) == 6
-    )
-    assert (
-        pd.read_csv(results / "sweep" / "summary.csv")["test_log_likelihood_exact"].notna().sum()
-        == 6
-    )
-    table = cbm_api.open_results(results).table(
-        "sweep", select={"learning_rate": [0.01, 0.3], "offsets": "00"}
-    )
+    evaluated = cbm("evaluate", results, "sweep", *option, "-j", 0, "--json").stdout
+    assert len(evaluated.splitlines()) == 6
+    column = pd.read_csv(results / "sweep" / "summary.csv")["test_log_likelihood_exact"]
+    assert column.notna().sum() == 6
+    select = {"learning_rate": [0.01, 0.3], "offsets": "00"}
+    table = cbm_api.open_results(results).table("sweep", select=select)
     assert table[["learning_rate", "offsets"]].values.tolist() == [[0.01, "00"], [0.3, "00"]]
 
 
@@ -118,14 +109,8 @@ def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, c
 def test_values_are_told_apart_by_their_whole_text():
     values = [[500, 500], [500], "007", 7, "x, y=2"]
     cells = [{"run_id": n, "hidden": value} for n, value in enumerate(values)]
-    for value, place in (
-        ("[500, 500]", 0),
-        ("[500]", 1),
-        ("007", 2),
-        ("7", 3),
-        ("7.0", 3),
-        ("x, y=2", 4),
-    ):
+    places = {"[500, 500]": 0, "[500]": 1, "007": 2, "7": 3, "7.0": 3, "x, y=2": 4}
+    for value, place in places.items():
         (kept,) = select_cells([made_manifest(cells)], [("hidden", value)])
         assert [cell["run_id"] for cell in kept.cells] == [place]
     refusal(select_cells, [made_manifest(cells)], [("hidden", "50")])
@@ -143,10 +128,8 @@ def test_values_are_told_apart_by_their_whole_text():
 def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
     results, options, part, decided, shown
 ):
-    frame = pd.read_csv(results / "sweep" / "summary.csv").groupby(
-        ["offsets", "learning_rate", "run_id"]
-    )
-    means = frame.mean(numeric_only=True)
+    frame, cells = pd.read_csv(results / "sweep" / "summary.csv"), ["offsets", "learning_rate"]
+    means = frame.groupby([*cells, "run_id"]).mean(numeric_only=True)
     columns = [f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"]
     rows = records(results, "sweep", "--choose", "learning_rate", *options)
     for row, offsets in zip(rows, ("00", "dd^b_s"), strict=True):
@@ -167,9 +150,8 @@ def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
 
 
 def test_a_chosen_setting_is_no_axis_of_the_table():
-    text = grid_text(
-        "rbm", learning_rate="[0.1, 0.2]", table="{choose: [learning_rate], by: train}"
-    )
+    table = "{choose: [learning_rate], by: train}"
+    text = grid_text("rbm", learning_rate="[0.1, 0.2]", table=table)
     (experiment,) = read_grid("grid.yaml", text=text).experiments.values()
     assert experiment.table.choose == ("learning_rate",)
     assert "learning_rate" not in experiment.table.rows
@@ -181,14 +163,9 @@ def test_a_chosen_setting_is_no_axis_of_the_table():
 def made_cells(*cells, trials=3):
     """Cells of a hand-made summary: settings, and for each trial a validation and a test value."""
     rows = [
-        {
-            "run_id": str(n),
-            "experiment": "e",
-            "trial": trial,
-            "diverged": np.nan if np.isfinite(v) else 9.0,
-        }
+        {"run_id": str(n), "trial": trial, "diverged": np.nan if np.isfinite(v) else 9.0}
         | {"valid_cost_min": v, "valid_cost_final": v, "test_cost_final": t, "test_cost_min": t}
-        | {"test_cost_best_valid": t, "n_test": 5}
+        | {"test_cost_best_valid": t, "n_test": 5, "experiment": "e"}
         for n, (_, values) in enumerate(cells)
         for trial, (v, t) in enumerate(values)
     ]
@@ -217,24 +194,19 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     assert [choice.mean for choice in found] == [1.0, 1.0]
     assert [choice.complete for choice in found] == [True, False]
     assert [choice.at_end for choice in found] == [False, False]  # of two values each is at an end
-    assert (
-        with_measure(cells, Choosing(("rate",), "valid", "--")).cells[0].mean == 9.0
-    )  # its test value
+    first, *_ = with_measure(cells, Choosing(("rate",), "valid", "--")).cells
+    assert first.mean == 9.0  # its test value
     ends = made_cells(*(({"rate": r, "offsets": "00"}, [(r, r)] * 3) for r in (3, 1, 2)))
     assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
     error = refusal(chosen, cells, "rate", by="train")  # a part that is not there
     assert problems_of(error) == [("--by train", "")]
     assert holds(error, "train_cost|valid_cost|test_cost")
     assert "hold_out" not in str(error)  # which makes a valid part
-    pairs = (
-        ({"rate": r, "length": n, "offsets": "00"}, [(r, r)] * 3) for r, n in ((1, 100), (2, 50))
-    )
-    together = made_cells(*pairs)
-    error = refusal(chosen, together, "rate")
-    assert "length" in str(error)
-    assert [choice.values for choice in chosen(together, "rate", "length")] == [
-        {"rate": 1, "length": 100}
-    ]
+    settings = [{"rate": r, "length": n, "offsets": "00"} for r, n in ((1, 100), (2, 50))]
+    together = made_cells(*((its, [(its["rate"],) * 2] * 3) for its in settings))
+    assert "length" in str(refusal(chosen, together, "rate"))
+    (choice,) = chosen(together, "rate", "length")
+    assert choice.values == {"rate": 1, "length": 100}
 
 
 @pytest.mark.parametrize(
@@ -286,42 +258,29 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     assert any("learning rate" in note for note in panel.notes)
     cbm("report", choosing, "sweep", "-o", tmp_path / "page.html")
     page = page_of((tmp_path / "page.html").read_text("utf-8"))
-    printed = {
-        row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")
-    }
-    note = page.all("p", "note")[0].text
-    assert all(rate in note for rate in printed)
+    chosen_rows, note = records(results, "sweep", *BY_RATE), page.all("p", "note")[0].text
+    assert all(row["learning_rate"] in note for row in chosen_rows)
     assert len(page.all("table", "cells")[0].all("tr")) == 1 + 6  # all rates are there
 
 
 def test_the_legend_says_which_value_was_chosen_for_a_line(results):
-    rates = {
-        row["offsets"]: row["learning_rate"]
-        for row in records(results, "sweep", "--choose", "learning_rate")
-    }
+    rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
     panels = draw(Results(results), Part("curves", ["sweep"], Options(choose=["learning_rate"])))
-    names = [*panels[0].looks]
-    differ = len({*rates.values()}) > 1
-    for name, rate in zip(names, rates.values(), strict=True):
-        assert (f"= {rate})" in name) == differ
+    for name, rate in zip(panels[0].looks, rates, strict=True):
+        assert (f"= {rate})" in name) == (len({*rates}) > 1)
 
 
 def test_records_have_the_p_value_as_computed_and_the_corrected_one():
     rng, values = np.random.default_rng(5), {"00": 2.0, "d0": 1.5, "dd": 0.0}
-    trials = {
-        offsets: [(0.0, v + rng.normal()) for _ in range(10)] for offsets, v in values.items()
-    }
-    cells = made_cells(
-        *(({"rate": 1, "offsets": name}, its) for name, its in trials.items()), trials=10
-    )
+    settings = [{"rate": 1, "offsets": name} for name in values]
+    trials = ([(0.0, v + rng.normal()) for _ in range(10)] for v in values.values())
+    cells = made_cells(*zip(settings, trials, strict=True), trials=10)
     measured = with_measure(cells, None, statistic="final")
     plain, held = (build_table(measured, correction=c).records() for c in (None, "holm"))
     assert "p_value_holm" not in plain[0]
-    p, (small, large) = (
-        [row["p_value"] for row in held],
-        sorted(row["p_value"] for row in plain[:2]),
-    )
-    assert p[:2] == [row["p_value"] for row in plain[:2]]
+    p, held_p = ([row["p_value"] for row in rows[:2]] for rows in (plain, held))
+    assert p == held_p
+    small, large = sorted(p)
     corrected = sorted(row["p_value_holm"] for row in held[:2])
     assert corrected == pytest.approx([2 * small, max(2 * small, large)])
     assert all(row["effect_size"] > 0 for row in held[:2])  # of costs the best is lower, and better

@@ -19,9 +19,8 @@ def sample(*values):
 def exact_rank_sum(x, y):
     """Two-sided p-value by giving every subset of the pooled ranks to x."""
     ranks = stats.rankdata([*x, *y])
-    found = np.abs(
-        np.array([*map(sum, combinations(ranks, len(x)))]) - sum(ranks) * len(x) / len(ranks)
-    )
+    sums = np.array([*map(sum, combinations(ranks, len(x)))])
+    found = np.abs(sums - sum(ranks) * len(x) / len(ranks))
     return np.mean(found >= found[0] - 1e-9)
 
 
@@ -77,11 +76,8 @@ def test_tests_of_many_trials_are_those_of_scipy(n, m):
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 11])
 def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
     ahead = signed_rank(sample(*range(1, n + 1)), sample(*[0] * n))
-    assert (
-        ahead.smallest_p
-        == ahead.p_value
-        == stats.wilcoxon(np.arange(1, n + 1), method="exact").pvalue
-    )
+    expected = stats.wilcoxon(np.arange(1, n + 1), method="exact").pvalue
+    assert ahead.smallest_p == ahead.p_value == expected
     both = rank_sum(sample(*range(n, 2 * n)), sample(*range(n)))
     exact = stats.mannwhitneyu(np.arange(n, 2 * n), np.arange(n), method="exact").pvalue
     assert both.smallest_p == pytest.approx(exact)
@@ -93,13 +89,7 @@ def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
 @pytest.mark.parametrize(
     ("x", "y", "p_value", "smallest", "pairs"),
     [
-        (
-            [0] * 20 + [1, 2, 3, 4, 5],
-            [0] * 25,
-            2 / 2**5,
-            2 / 2**25,
-            25,
-        ),  # five of one sign: not significant
+        ([0] * 20 + [1, 2, 3, 4, 5], [0] * 25, 2 / 2**5, 2 / 2**25, 25),  # five of one sign
         ([-28.28] * 25, [-28.28] * 25, 1, 2 / 2**25, 25),
         ([-inf] * 7, [nan] * 7, 1, 1, 7),  # both diverged: they allow no difference
         ([-inf, nan], [nan, -inf], 1, 1, 2),
@@ -108,11 +98,8 @@ def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
 )
 def test_pairs_without_a_difference_are_no_evidence(x, y, p_value, smallest, pairs):
     found = signed_rank(sample(*x), sample(*y))
-    assert (found.p_value, found.smallest_p, found.n_pairs) == (
-        pytest.approx(p_value),
-        smallest,
-        pairs,
-    )
+    assert found.p_value == pytest.approx(p_value)
+    assert (found.smallest_p, found.n_pairs) == (smallest, pairs)
 
 
 def test_pairs_are_matched_by_trial_number_not_by_position():
@@ -161,10 +148,8 @@ def ahead(n, *leads):
 def marked(cells, **marking):
     """best, bold and underlined of the mark of each cell, as initials."""
     row = [cell if cell is None else sample(*cell) for cell in cells]
-    return [
-        "B" * one.best + "b" * one.bold + "u" * one.underlined
-        for one in mark_row(row, Marking(**marking))
-    ]
+    found = mark_row(row, Marking(**marking))
+    return ["B" * one.best + "b" * one.bold + "u" * one.underlined for one in found]
 
 
 @pytest.mark.parametrize(
@@ -180,11 +165,7 @@ def marked(cells, **marking):
         ([BASE, WORSE, [-70, -71, -72]], {}, ["Bu", "", ""]),  # one has too few
         ([[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]], {}, ["", "Bu"]),  # fewer than six pairs
         ([[1, 2, 3, 4, 5], [12, 13, 14, 15, 16]], {"test": "rank-sum"}, ["", "Bu"]),
-        (
-            [[0, 1, 2, 3, 4, nan], [5, 6, 7, 8, 9, nan]],
-            {},
-            ["", "Bu"],
-        ),  # five pairs that could differ
+        ([[0, 1, 2, 3, 4, nan], [5, 6, 7, 8, 9, nan]], {}, ["", "Bu"]),  # five could differ
         ([[10, -inf, 10, 10, 10, 10], [1, 2, 3, 4, 5, 6]], {}, ["b", "Bb"]),  # lucky, steady
         ([range(8), [nan] * 8], {}, ["Bb", ""]),  # one always diverges
         ([range(6), None, []], {}, ["", "", ""]),  # one cell with trials
@@ -222,11 +203,8 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     p = row[0].against_best.p_value
     assert p < 1e-4
     at, above = (mark_row(cells, Marking(better, test, alpha))[0] for alpha in (p, 1.01 * p))
-    assert (at.better_by_test, above.better_by_test, at.bold) == (
-        False,
-        True,
-        True,
-    )  # below alpha, not at it
+    assert (at.better_by_test, above.better_by_test) == (False, True)  # below alpha, not at it
+    assert at.bold
     few = mark_row([sample(*lucky[5:10]), sample(*steady[5:10])], Marking())
     assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
 
