@@ -34,7 +34,8 @@ with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli.grid.names import Sampler, Scheme
     from cbm_cli.grid.read import read_grid
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.results import Results, journal, read_progress
+    from cbm_cli.results import Results, journal
+    from cbm_cli.results.outcome import read_progress
 
 import numpy as np
 

@@ -71,8 +71,12 @@ class ResultFrames:
 
     def summaries(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per finished trial, of one experiment or of all, as in summary.csv."""
-        results = self._results
-        return results.store(experiment).summary() if experiment else results.all_summaries()
+        import pandas as pd
+
+        names = [experiment] if experiment else self._results.require_experiments()
+        frames = [self._results.store(name).summary() for name in names]
+        # those without a row would turn the numbers of trials into floats
+        return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True).copy()
 
     def curves(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per evaluation of each finished trial.

@@ -11,9 +11,9 @@ from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.start import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
-from cbm_cli.results import Progress, Store, read_progress
+from cbm_cli.results import Progress, Store
 from cbm_cli.results.journal import Key
-from cbm_cli.results.outcome import Machine
+from cbm_cli.results.outcome import Machine, read_progress
 from cbm_cli.trial.checks import check, check_metric
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates

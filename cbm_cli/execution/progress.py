@@ -19,22 +19,20 @@ class RunProgress:
     def __init__(self, agenda: Agenda, say: Callable[[str], None] = lambda message: None) -> None:
         self.message = say
         self.total, self.done, self.failures = len(agenda.jobs), 0, 0
-        self.first: dict[Key, float] = {}  # shares of running trials that were made when they first came back
         self.running: dict[Key, tuple[float, str]] = {}  # shares that are made, and a description
-        self.gained = 0.0  # of finished trials, in this run
+        self.before = 0.0  # trials that were made before this run: shares of those that resume
         self.latest, self.started = "", time.monotonic()
 
     def progress(self, job: Job, progress: Progress) -> None:
         """Note how far a running trial is."""
         share = job.share(progress)
-        self.first.setdefault(job.key, share)
+        self.before += share if job.state and job.key not in self.running else 0.0
         before = "pre-training, " * (progress.stage < job.stages)
         self.running[job.key] = share, f"{job.title}: {before}update {progress.update:,} ({share:.0%})"
 
     def finished(self, job: Job, outcome: Outcome) -> None:
         """Note a finished trial, and the first value of its last evaluation."""
         self.done += 1
-        self.gained += 1 - self.first.get(job.key, 0.0)
         self.latest = job.title
         if outcome.diverged is not None:
             self.latest += f": diverged at update {outcome.diverged:,}"
@@ -56,12 +54,11 @@ class RunProgress:
 
     def words(self) -> list[str]:
         """Return what is done, the time left if trials take as long as they did, and running trials."""
-        elapsed, running = time.monotonic() - self.started, [*self.running.items()]
-        gained = self.gained + sum(share - self.first[key] for key, (share, _) in running)
+        elapsed, shown = time.monotonic() - self.started, [words for _, words in [*self.running.values()]]
         words = f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}"
+        gained = self.share() * self.total - self.failures - self.before
         if gained > 0.005 * self.total:
             words += f", {duration(elapsed / gained * self.total * (1 - self.share()))} left"
-        shown = [its for _, (_, its) in running]
         latest = self.latest or next(iter(shown), "")
         return [f"{words}; {latest}".rstrip("; "), *shown[-SHOWN:]]
 

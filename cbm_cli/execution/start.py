@@ -13,7 +13,8 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
-from cbm_cli.results import Progress, Store, pretraining_id, run_ids
+from cbm_cli.results import Progress, Store
+from cbm_cli.results.identity import pretraining_id, run_ids
 from cbm_cli.results.journal import Key
 from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.pretraining import pretraining_facts
@@ -136,23 +137,20 @@ class Names:
 
     def of(self, experiment: Experiment, cell: Settings) -> Named:
         """Return the names of a cell; CbmError for recorders or machines that cannot be read."""
-        if (key := (experiment.name, cell)) not in self._known:
-            sources = {name: self._recorder(name) for name in cell.record.names if name not in RECORDERS}
-            start, data = self._start(experiment, cell), self.datasets[cell.data]
-            given = cell, experiment.seed, data.digest, sources, start.fact if start else ""
-            facts = pretraining_facts(cell)
-            layers = pretraining_id(facts, experiment.seed, data.digest) if facts else None
-            self._known[key] = Named(*run_ids(*given), layers, data, sources, start)
-        return self._known[key]
-
-    def _start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
+        if (key := (experiment.name, cell)) in self._known:
+            return self._known[key]
+        start: FileStarts | TrialStarts | None = None
         if cell.start_from.path:
-            return FileStarts(cell, cell.start_from.path, self.folder)
-        if cell.start_from.experiment:
+            start = FileStarts(cell, cell.start_from.path, self.folder)
+        elif cell.start_from.experiment:
             source, its_cell = source_cell(experiment, cell)
-            name, store = self.of(source, its_cell).run_id, Store(self.root / source.name)
-            return TrialStarts(cell, source, its_cell, name, store)
-        return None
+            other = self.of(source, its_cell).run_id
+            start = TrialStarts(cell, source, its_cell, other, Store(self.root / source.name))
+        sources = {name: self._recorder(name) for name in cell.record.names if name not in RECORDERS}
+        data, seed, facts = self.datasets[cell.data], experiment.seed, pretraining_facts(cell)
+        ids = run_ids(cell, seed, data.digest, sources, start.fact if start else "")
+        layers = pretraining_id(facts, seed, data.digest) if facts else None
+        return self._known.setdefault(key, Named(*ids, layers, data, sources, start))
 
 
 def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Settings]:

@@ -10,10 +10,11 @@ import pandas as pd
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
 from cbm_cli.report.style import names_of
-from cbm_cli.results import Metric, Results, Store, measured
+from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.folder import MACHINE_NAME, find_trial, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
+from cbm_cli.results.outcome import measured
 from cbm_cli.results.selection import choosing_of, columns_named, key_of, select_cells, with_measure
 from cbm_cli.statistics.caption import chosen_note, made_note
 from cbm_cli.text import count, text_of
@@ -151,7 +152,7 @@ def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
     """Return the cells in a metric and statistic, by default the table's; with the errors of `measure_of`."""
     if len(options.metric) > 1:
         raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one")
-    trials = Trials(chosen.rows(), chosen.cells[0].trials.source)
+    trials = Trials(chosen.rows(), chosen.cells[0].trials.store)
     measure = measure_of(trials, chosen.table, next(iter(options.metric), None), options.statistic)
     return [cell.measured(measure) for cell in chosen.cells]
 
@@ -172,8 +173,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
 def _shown(store: Store, manifest: Manifest, options: Options) -> Cells:
     """Return the cells of an experiment, with the best values of settings if any are to be chosen."""
     summary = store.summary()
-    trials = Trials(summary, lambda _: store)
-    cells = make_cells(trials, manifest, Measure(Metric("")))
+    cells = make_cells(Trials(summary, store), manifest, Measure(Metric("")))
     choosing = choosing_of(manifest.table, options.choose, options.by)
     if choosing and not summary.empty:
         known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone

@@ -15,8 +15,9 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Limits, Options, choose
 from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, names_of
-from cbm_cli.results import Metric, Results, default_metric, fewest_effective
+from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Cell, Measure, mean
+from cbm_cli.results.outcome import default_metric, fewest_effective
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count, text_of
 

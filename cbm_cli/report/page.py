@@ -59,7 +59,7 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     runs = [run for run in list_runs(store) if run["run_id"] in run_ids]
     frame = frame[frame["run_id"].isin(run_ids)] if len(frame) else frame
     texts = {c: list(dict.fromkeys(text_of(one.get(c)) for one in settings)) for c in settings[0]}
-    cells = make_cells(Trials(frame, lambda _: store), manifest, Measure(Metric("")))
+    cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
     gaps, parts = list[str](), dict[str, Any]()
     for name, make in {
         "table": lambda: build_table(with_measure(cells, choosing_of(manifest.table))).sheet(),

@@ -5,10 +5,9 @@ else, so that a value is the same wherever it is shown.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,15 @@ from numpy.typing import NDArray
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import TableSpec
 from cbm_cli.results.journal import CellSettings, Manifest
-from cbm_cli.results.outcome import Metric, at_most, believed, default_metric, fewest_effective, measured
+from cbm_cli.results.outcome import (
+    Metric,
+    at_most,
+    believed,
+    default_metric,
+    fewest_effective,
+    measured,
+    validation_metric,
+)
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
 
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-Source = Callable[[str], Store]  # returns what holds the curves of an experiment
 # How the values of cbm evaluate were made, and in which words that is told; {} is the value
 FACTS = {"temperatures": "{} temperatures", "runs": "{} runs", "rows": "{} rows"}
 FACTS |= {"seed": "seed {}", "version": "{}"}
@@ -51,10 +57,10 @@ class Choice(NamedTuple):
 
 
 class Trials:
-    """Finished trials, the rows of ``summary.csv``, and the stores that hold their curves, by experiment."""
+    """Finished trials of an experiment, the rows of ``summary.csv``, and the store of their curves."""
 
-    def __init__(self, frame: "pd.DataFrame", source: Source | None = None) -> None:
-        self.frame, self.source = frame, source and cache(source)
+    def __init__(self, frame: "pd.DataFrame", store: Store) -> None:
+        self.frame, self.store = frame, store
         self.numbers, self.read = cache(self._numbers), lru_cache(2)(self._read)
 
     def _numbers(self, column: str) -> Floats:
@@ -67,23 +73,11 @@ class Trials:
         """Whether parameters were not finite any more."""
         return ~np.isnan(self.numbers("diverged"))
 
-    @cached_property
-    def watched(self) -> Metric | None:
-        """The metric of the validation part that was watched in training, if there is one."""
-        metrics = map(Metric, measured(self.frame))
-        return next((metric for metric in metrics if metric.part == "valid" and metric.better), None)
-
-    def _read(self, kind: str, rows: tuple[int, ...]) -> "list[pd.DataFrame]":
-        """The ``curves`` or ``records`` of some trials."""
-        columns = (self.frame[name].iloc[[*rows]] for name in ("experiment", "run_id", "trial"))
-        found: list[pd.DataFrame] = []
-        for (name, run_id), places in groupby(zip(*columns, strict=True), key=lambda place: place[:2]):
-            if self.source is None:
-                raise CbmError(f"{name}: there are no curves beside its summary")
-            store, numbers = self.source(name), [number for *_, number in places]
-            curves = kind == "curves"
-            found += store.curves(run_id, numbers) if curves else [store.records(run_id, n) for n in numbers]
-        return found
+    def _read(self, kind: str, run_id: str, numbers: tuple[int, ...]) -> "list[pd.DataFrame]":
+        """The ``curves`` or ``records`` of some trials of a run."""
+        if kind == "curves":
+            return self.store.curves(run_id, numbers)
+        return [self.store.records(run_id, number) for number in numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +142,9 @@ class Cell:
     @property
     def _moment(self) -> str:
         """The column with the updates of the best values."""
-        watched = self.trials.watched if self.measure.statistic == "best-valid" else None
-        return f"{statistic_column(self.trials.frame, watched or self.measure.metric, 'max')}_update"
+        frame, (metric, _, statistic) = self.trials.frame, self.measure
+        watched = validation_metric(measured(frame)) if statistic == "best-valid" else None
+        return f"{statistic_column(frame, Metric(watched or metric.column), 'max')}_update"
 
     @cached_property
     def _at_best_mean(self) -> tuple[Floats, float]:
@@ -162,7 +157,7 @@ class Cell:
 
         kept = f"{self.measure.metric.column}_max_of_mean"
         values, updates = self._column(kept), self._column(f"{kept}_update")
-        if not np.isnan(values).all() or self.trials.source is None or not len(self.rows):
+        if not np.isnan(values).all() or not len(self.rows):
             return values * self.scale, mean(updates)
         curves = [curve.iloc[1:] for curve in self.curves()]  # the untrained machine does not count
         if any(curve.empty for curve in curves):
@@ -308,7 +303,7 @@ class Cell:
 
     def frames(self, kind: str = "curves") -> "list[pd.DataFrame]":
         """Return the curves or the ``records`` of the finished trials as written, in nats per row."""
-        return self.trials.read(kind, tuple(self.rows.tolist()))
+        return self.trials.read(kind, self.settings["run_id"], tuple(self._column("trial").astype(int)))
 
     def curves(self) -> "list[pd.Series]":
         """Return the metric of each finished trial by update, from its curve or else its records.
@@ -412,7 +407,7 @@ def measure_of(
     usual = "best-valid" if statistic_column(frame, chosen, "best-valid") in frame else "max"
     shown = statistic or ("final" if evaluated or recorded else table.statistic or usual)
     # The best of a mean is found in curves, which hold what has a best value.
-    column = "max" if shown == MAX_OF_MEAN and trials.source is not None else shown
+    column = "max" if shown == MAX_OF_MEAN else shown
     if (evaluated and shown != "final") or statistic_column(frame, chosen, column) not in frame:
         told = f"of {name} there is the final value only; leave it out"
         if shown == "best-valid" and not evaluated:

@@ -8,15 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.journal import CellSettings, Manifest
 from cbm_cli.results.store import Store
 from cbm_cli.text import count, did_you_mean, text_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # the results folder, a run, the number of a trial, and whether its best-valid machine is meant
 MACHINE_NAME = re.compile(r"(?:(.*)/)?([^/:]+):(\d{1,16})(:best)?")
@@ -60,15 +57,6 @@ class Results:
             hint = did_you_mean(experiment, names) if names else f"; {_where_results_are(self.folder)}"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return self._stores.setdefault(experiment, Store(self.folder / experiment))
-
-    def all_summaries(self) -> "pd.DataFrame":
-        """Return the summaries of all experiments as one table; IncompleteError if there are none."""
-        import pandas as pd
-
-        frames = [self.store(name).summary() for name in self.require_experiments()]
-        # those without a row would turn the numbers of trials into floats
-        whole = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
-        return whole.copy()  # joins the pieces of memory, so that rows are selected faster
 
 
 def _experiments_in(folder: Path) -> list[str]:
@@ -192,13 +180,13 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
         for run_id in sorted(store.runs())
     ]
     known = sorted({run_id for _, run_id in held})
-    found = [run_id for run_id in known if run_id == name or run_id.startswith(name)]
-    if len(name) >= _FEWEST and not found:
-        found = [run_id for run_id in known if run_id.rpartition("_")[2].startswith(name)]
-    if name in results.experiments():
-        found = sorted({run_id for store, run_id in held if store.experiment == name})
+    found = [run_id for run_id in known if run_id.startswith(name)]
     if name in known:
         found = [name]
+    elif name in results.experiments():
+        found = sorted({run_id for store, run_id in held if store.experiment == name})
+    elif len(name) >= _FEWEST and not found:
+        found = [run_id for run_id in known if run_id.rpartition("_")[2].startswith(name)]
     if not found:
         hint = did_you_mean(name, [*known, *results.experiments()]) if known else ""
         listing = f"; list the runs with: cbm ls {shlex.quote(str(results.folder))} EXPERIMENT"

@@ -145,7 +145,7 @@ def believed(metric: str, columns: Mapping[str, Any]) -> Any:
     return np.where((columns["effective_sample_size"] == 0) & (values > most), most, values)
 
 
-def validation_metric(columns: tuple[str, ...]) -> str | None:
+def validation_metric(columns: Sequence[str]) -> str | None:
     """Return the column that chooses the best machine on the validation part, if there is one."""
     return next((name for name in columns if name.startswith("valid_") and better(name)), None)
 

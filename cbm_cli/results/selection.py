@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -92,10 +93,10 @@ def select_cells(manifests: Sequence[Manifest], wanted: Wanted, constants: bool 
                 raise CbmError(f"--select {name}={one}: no such value; there are {known}")
             tests.setdefault(columns, set()).update(found)
 
-    def is_wanted(cell: CellSettings) -> bool:
-        return all({*key_of(cell, columns)} in [{text} for text in texts] for columns, texts in tests.items())
-
-    return [manifest.with_cells(filter(is_wanted, manifest.cells)) for manifest in manifests]
+    for columns, texts in tests.items():
+        same = [{text} for text in texts]  # in all columns of a setting
+        manifests = [it.with_cells(c for c in it.cells if {*key_of(c, columns)} in same) for it in manifests]
+    return [*manifests]
 
 
 # The best value of a setting
@@ -208,8 +209,7 @@ def read_cells(
         if frame.empty or not manifest.cells:
             nothing = nothing or (store.nothing_yet() if manifest.cells or not select else None)
             continue
-        trials = Trials(frame, {store.experiment: store}.__getitem__)
-        cells = make_cells(trials, manifest, Measure(Metric("")))
+        cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
         try:
             yield with_measure(cells, choosing_of(manifest.table, choose, by), metric, statistic)
         except CbmError as error:  # of what is asked, which other experiments may have
@@ -244,37 +244,33 @@ def best_machines(
     if frame.empty:
         raise store.nothing_yet()
     sets: dict[Key, list[Cell]] = {}
-    for cell in make_cells(Trials(frame), manifest, Measure(Metric(""))):
+    for cell in make_cells(Trials(frame, store), manifest, Measure(Metric(""))):
         sets.setdefault(key_of(cell.settings, filter(_is_of_data, cell.settings)), []).append(cell)
-    axes, found = axes_of(manifest), []
+    axes, found = axes_of(manifest), list[dict[str, Any]]()
     for cells in sets.values():
-        if (rows := np.concatenate([cell.rows for cell in cells])).size:
-            measures = _measures_of_best(frame.iloc[rows], manifest, metric)
-            found += [_best_machine(store, [cell.measured(it) for cell in cells], axes) for it in measures]
+        rows = np.concatenate([cell.rows for cell in cells])
+        for measure in _measures_of_best(frame.iloc[rows], manifest, metric) if rows.size else ():
+            name, part, data = measure.metric.column, measure.metric.part, cells[0].settings["data"]
+            found.append({"data": data, "part": part, "machine": None, "metric": name})
+            shown = [cell.measured(measure) for cell in cells]
+            values = [(it, cell, trial) for cell in shown for trial, it in cell.values.items()]
+            if not (known := [one for one in values if np.isfinite(one[0])]):
+                continue
+            best_of = max if measure.metric.better > 0 else min
+            value, cell, trial = best_of(known, key=itemgetter(0))
+            run_id = cell.settings["run_id"]
+            at_best = measure.statistic == "max" and "best" in store.machines_in(store.record(run_id, trial))
+            found[-1] |= {
+                "machine": str(store.machine(run_id, trial, at_best)[0]),
+                "run_id": run_id,
+                "trial": trial,
+                "value": value,
+                "when": "best validation" if at_best else "end of training",
+                "settings": {axis: text_of(cell.settings[axis]) for axis in axes if axis in cell.settings},
+            }
     if not any(one["machine"] for one in found):
         raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
     return found
-
-
-def _best_machine(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> dict[str, Any]:
-    """The best machine of some cells by the values that they show."""
-    metric, _, statistic = cells[0].measure
-    about = {"data": cells[0].settings["data"], "part": metric.part, "machine": None, "metric": metric.column}
-    values = [(value, cell, trial) for cell in cells for trial, value in cell.values.items()]
-    known = [one for one in values if np.isfinite(one[0])]
-    if not known:
-        return about
-    value, cell, trial = max(known, key=lambda one: metric.better * one[0])
-    run_id = cell.settings["run_id"]
-    at_best = statistic == "max" and "best" in store.machines_in(store.record(run_id, trial))
-    return about | {
-        "machine": str(store.machine(run_id, trial, at_best)[0]),
-        "run_id": run_id,
-        "trial": trial,
-        "value": value,
-        "when": "best validation" if at_best else "end of training",
-        "settings": {axis: text_of(cell.settings[axis]) for axis in axes if axis in cell.settings},
-    }
 
 
 def _measures_of_best(frame: "pd.DataFrame", manifest: Manifest, asked: str | None) -> list[Measure]:

@@ -242,14 +242,11 @@ class Store:
         cells = {cell["run_id"]: cell for cell in self.manifest().cells}
         for problem in self.damaged().values():
             warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
-        rows, names = [*self._rows(cells)], dict.fromkeys(("experiment", "run_id", "trial", "seed"))
-        for row in rows:
-            names.update(row)
-        found = pd.DataFrame(_columns(names, rows))
-        settings = dict.fromkeys(name for cell in cells.values() for name in cell if name != "run_id")
-        shown = pd.DataFrame(_columns(settings, [*cells.values()]), [*cells])
-        shown = shown.loc[found["run_id"]].set_index(found.index)
-        return pd.concat([found.iloc[:, :4], shown, found.iloc[:, 4:]], axis=1)
+        rows = [*self._rows(cells)]
+        found = pd.DataFrame(rows, columns=None if rows else ["experiment", "run_id", "trial", "seed"])
+        shown = pd.DataFrame([*cells.values()], [*cells]).drop(columns="run_id").loc[found["run_id"]]
+        whole = pd.concat([found.iloc[:, :4], shown.set_index(found.index), found.iloc[:, 4:]], axis=1)
+        return whole.astype({name: float for name in whole if len(whole) and whole[name].isna().all()})
 
     def _rows(self, runs: Iterable[str]) -> Iterator[dict[str, Any]]:
         return self.rows((run_id, number) for run_id in runs for number in sorted(self.finished(run_id)))
@@ -420,11 +417,6 @@ def table_of(columns: Sequence[str], rows: np.ndarray | None) -> Table:
         name: [int(it) if name in _COUNTS and it % 1 == 0 else _plain(it) for it in column]
         for name, column in pairs
     }
-
-
-def _columns(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
-    """Return rows by column; missing values are NaN, as in pandas."""
-    return {name: [math.nan if (it := row.get(name)) is None else it for row in rows] for name in names}
 
 
 def _frame(table: Table) -> "pd.DataFrame":

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 
-from filelock import AcquireReturnProxy, FileLock, SoftFileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from cbm_cli.errors import CbmError
 
@@ -74,7 +74,12 @@ def locked(folder: Path) -> Iterator[None]:
     is_new, path, writer = not folder.exists(), folder / _LOCK, folder / _WRITER
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _acquired(path)
+        try:
+            lock = FileLock(path).acquire(timeout=0)
+        except Timeout:
+            raise
+        except OSError:  # as on some network disks
+            lock = SoftFileLock(f"{path}-held").acquire(timeout=0)
     except Timeout:
         name = writer.read_text("utf-8", "replace") if writer.exists() else "another cbm"
         told = f"{name} is writing here; wait until it has ended, or choose another folder with -o"
@@ -96,12 +101,3 @@ def locked(folder: Path) -> Iterator[None]:
         if is_new and {*folder.iterdir()} <= {path}:  # nothing was written
             path.unlink(missing_ok=True)
             folder.rmdir()
-
-
-def _acquired(path: Path) -> AcquireReturnProxy:
-    try:
-        return FileLock(path).acquire(timeout=0)
-    except Timeout:
-        raise
-    except OSError:  # as on some network disks
-        return SoftFileLock(f"{path}-held").acquire(timeout=0)

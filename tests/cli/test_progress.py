@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +85,7 @@ def test_pretraining_is_named_and_counts_as_work():
 def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch):
     for begun in (0, 10):
         (one, display), now = job("rbm"), 0
+        one = replace(one, state=Path("state") if begun else None)
         monkeypatch.setattr(time, "monotonic", lambda: now)  # noqa: B023
         display.started = 0
         display.progress(one, Progress(None, begun))

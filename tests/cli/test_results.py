@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cbm_cli.results import Results, Store
+from cbm_cli.api import open_results
+from cbm_cli.results import Store
 from cbm_cli.results.writing import EXPORTS, KINDS
 
 from tests.builders import GRID, cbm, numbers, problems_of, summary
@@ -84,8 +85,8 @@ def test_an_experiment_without_a_trial_leaves_the_numbers_of_the_others_whole():
     empty = Path("out/empty")
     empty.mkdir()
     shutil.copy(BARS / "manifest.json", empty)
-    assert Results(Path("out")).all_summaries()["trial"].tolist() == 4 * [0, 1]
-    assert Results(Path("out")).all_summaries()["trial"].dtype.kind == "i"
+    assert open_results("out").summaries()["trial"].tolist() == 4 * [0, 1]
+    assert open_results("out").summaries()["trial"].dtype.kind == "i"
 
 
 @pytest.mark.parametrize("name", [*KINDS, *EXPORTS])

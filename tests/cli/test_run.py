@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cbm_cli import reference as ref
+from cbm_cli.api import open_results
 from cbm_cli.cores import cores
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
@@ -287,7 +288,7 @@ def test_names_that_look_like_numbers_stay_names(grid):
             (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
             named = {"experiment": experiment, "data": name, "data_name": name}
             assert (named | start).items() <= row.items()
-    assert sorted(Results(Path("out")).all_summaries()["data"]) == sorted(names * 2)
+    assert sorted(open_results("out").summaries()["data"]) == sorted(names * 2)
     shown = cbm("table", "out", "--rows", "data", "--columns", "offsets").stdout
     assert {*names} <= {*shown.split()}
 

@@ -13,7 +13,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution import verify as verifying
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.computer import combined, computer
-from cbm_cli.results import Outcome, Results, Store, read_progress
+from cbm_cli.results import Outcome, Results, Store
+from cbm_cli.results.outcome import read_progress
 from cbm_cli.trial.loop import run_trial
 
 from tests.builders import cbm, grid_text, numbers, problems_of, run_grid

@@ -9,7 +9,8 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import Method, Parts, evaluate
-from cbm_cli.results import Store, run_ids
+from cbm_cli.results import Store
+from cbm_cli.results.identity import run_ids
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_array_equal

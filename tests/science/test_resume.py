@@ -9,7 +9,8 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
-from cbm_cli.results import Outcome, Progress, Store, read_progress
+from cbm_cli.results import Outcome, Progress, Store
+from cbm_cli.results.outcome import read_progress
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 

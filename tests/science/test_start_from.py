@@ -12,7 +12,8 @@ from cbm_cli.execution import start as starts
 from cbm_cli.execution.plan import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
-from cbm_cli.results import Progress, Store, read_progress
+from cbm_cli.results import Progress, Store
+from cbm_cli.results.outcome import read_progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 from numpy.testing import assert_allclose, assert_array_equal

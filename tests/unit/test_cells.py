@@ -44,7 +44,7 @@ COSTS = {
 
 
 def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
-    trials = Trials(pd.DataFrame(columns))
+    trials = Trials(pd.DataFrame(columns), None)
     rows = np.arange(len(trials.frame))
     return Cell({}, trials, rows, Measure(Metric(metric), scale, statistic), planned)
 
@@ -73,8 +73,10 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic):
 
     def cell_with(curve):
         source = SimpleNamespace(curves=lambda run_id, numbers: [curve])
-        trials = Trials(pd.DataFrame([row]), lambda experiment: source)
-        return Cell({}, trials, np.array([0]), Measure(Metric(METRIC), "total", statistic), 1)
+        trials = Trials(pd.DataFrame([row]), source)
+        return Cell(
+            {"run_id": "r"}, trials, np.array([0]), Measure(Metric(METRIC), "total", statistic), 1
+        )
 
     cell = cell_with(curve)
     assert (cell.value.tolist(), cell.bounded.tolist()) == ([2 * value], [bounded])
@@ -193,7 +195,7 @@ def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(
 def test_a_metric_is_one_in_all_pictures_of_a_cell(results):
     """Curves and summaries come in the same scale, whatever the experiment is called in its records."""
     store = Results(results).store("bars")
-    trials = Trials(store.summary().assign(experiment="another"), lambda _: store)
+    trials = Trials(store.summary().assign(experiment="another"), store)
     for run_id, rows in trials.frame.groupby("run_id").indices.items():
         measure = Measure(Metric("train_log_likelihood"), "total")
         cell = Cell({"run_id": run_id}, trials, rows, measure)

@@ -23,7 +23,7 @@ from cbm_cli.grid.names import Sampler, Scheme
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.machines.files import read_machine
-from cbm_cli.results import read_progress
+from cbm_cli.results.outcome import read_progress
 from cbm_cli.sheets import Group, Label, Sheet, Value
 from cbm_cli.text import CONTROL, FORMATS
 from cbm_cli.trial.own_recorders import compile_recorder

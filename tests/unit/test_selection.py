@@ -172,7 +172,7 @@ def made_cells(*cells, trials=3):
     settings = [{"run_id": str(n), "data": "d", **own} for n, (own, _) in enumerate(cells)]
     axes = {"groups": (), "rows": ("rate",), "columns": ("offsets",)}
     manifest = made_manifest(settings, trials, metric="test_cost", **axes)
-    return make_cells(Trials(pd.DataFrame(rows)), manifest, Measure(Metric("")))
+    return make_cells(Trials(pd.DataFrame(rows), None), manifest, Measure(Metric("")))
 
 
 def chosen(cells, *names, by="valid"):

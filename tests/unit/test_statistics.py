@@ -6,7 +6,8 @@ from math import inf, nan
 import numpy as np
 import pandas as pd
 import pytest
-from cbm_cli.results import Metric, default_metric
+from cbm_cli.results import Metric
+from cbm_cli.results.outcome import default_metric
 from cbm_cli.statistics import Marking, mark_row
 from cbm_cli.statistics.wilcoxon import finite_ranks, hodges_lehmann, holm, rank_sum, signed_rank
 from scipy import stats
