@@ -101,7 +101,7 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_j
             raise CbmError("--rows: has no effect without --data; remove it")
         else:
             parts = no_parts(machine.sizes[0])
-            proof = ", and only states that chains reach prove how large it is at least" * (how.name == "ais")
+            proof = ", and its proved bound rests on states of chains alone" * (how.name == "ais")
             note(f"{path}: without --data only log Z is known{proof}")
         with one_thread(), using_cores(jobs):
             common, by_part = evaluate(machine, parts, how, str(path))
@@ -210,7 +210,7 @@ def _all_of(
             count(sum(not one.before for one in found), "trial"),
             "without --again " * effort["again"],
         )
-        note(f"\nInterrupted; {done} evaluated; the same command {again}goes on.")
+        note(f"\nInterrupted; {done} evaluated; the same command {again}continues.")
         raise
     return found
 
@@ -238,7 +238,7 @@ def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
     """Say which trials were not evaluated, and why, and how many estimates are doubtful."""
     flags = [[value for name, value in one.columns.items() if name.endswith("_doubtful")] for one in found]
     if few := sum(map(any, flags)):
-        what = "is not carried by its runs, or known states or reverse AIS disprove it"
+        what = "rests on too few runs, or known states or reverse AIS disprove it"
         note(f"warning: {store.experiment}: the estimate of log Z of {count(few, 'trial')} {what}")
     alike = dict[str, list[str]]()
     for one in found:

@@ -80,7 +80,7 @@ def run(
             note(f"{name}: left out, the data are missing: {', '.join(titles)}")
         if missing:
             where = to_type("data", "list", "NAME")
-            note(f"`{where}` says where to get a data set and where to put it.")
+            note(f"`{where}` shows where to get a data set and where to put it.")
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
     workers = cores() if jobs is None else jobs
@@ -109,7 +109,7 @@ def _say_what_is_read(agenda: Agenda) -> None:
             note(told)
     if agenda.beyond:
         why = "their states are of longer trainings, or began at another machine"
-        note(f"{count(agenda.beyond, 'trial')} start anew: {why}")
+        note(f"{count(agenda.beyond, 'trial')} start from the beginning: {why}")
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
     for spec, model in halves.items():

@@ -35,7 +35,7 @@ def init(paper: bool, output: Path) -> None:
     from cbm_cli.results.writing import write_atomically
 
     if os.path.lexists(output):
-        raise CbmError(f"{output}: is there already; remove it, or name another file with -o")
+        raise CbmError(f"{output}: exists already; remove it, or name another file with -o")
     grid = files("cbm_cli.grid") / ("paper.yaml" if paper else "starter.yaml")
     write_atomically(output, grid.read_bytes())
     note(f"wrote {output}")
@@ -172,7 +172,7 @@ def _print_run(found: Sequence[dict[str, Any]]) -> None:
 
     (run,) = found
     about = [("experiment", ", ".join(run["experiments"]))]
-    about += [] if run["in_grid"] else [("", "not asked for by the grid that was last run")]
+    about += [] if run["in_grid"] else [("", "not in the grid that was last run")]
     print_list(("run", run["run_id"]), about)
     say()
     known = {name: text for name, value in run["settings"].items() if (text := text_of(value))}

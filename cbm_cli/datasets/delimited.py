@@ -127,7 +127,7 @@ def _are_names(fields: list[str], below: list[str]) -> bool | None:
     """Whether fields are names of columns, and no values; None if they may be either.
 
     Words are names, where they are more than digits and marks, and the line has no numbers and no gaps.
-    Numbers may be names if they are whole and none stands twice, or if a word beside them stands above one.
+    Numbers may be names if they are whole and all different, or if the line has a word above a number.
     """
     numbers = [float(field) for field in fields if _NUMBER.fullmatch(field)]
     gaps = [n for n, field in enumerate(fields) if _GAP.fullmatch(field)]

@@ -194,7 +194,7 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                     named.start.check(data, experiment.trials)
                 other = known.setdefault(named.run_id, cell)
                 if differing := [name for name, value in cell if value != getattr(other, name)]:
-                    told = "stands for the same content or value as that of another cell"
+                    told = "has the same content or value as in another cell"
                     raise CbmError(f"{told}; leave one of them out", field=differing[0])
             except CbmError as error:
                 problems.append(experiment.located(cell, error))

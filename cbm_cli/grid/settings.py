@@ -316,7 +316,7 @@ Windows: Any = text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows)
 
 
 class Evaluate(Frozen):
-    """What is evaluated during training, and how often."""
+    """Evaluations during training: the method, and how often."""
 
     short = ("method",)
     method: Literal["exact", "ais", "pseudo", "none", "cost"] | None = about(
@@ -392,7 +392,7 @@ class Settings(Frozen):
     epochs: Count | None = about(None, "Length of training in epochs (or give updates)")
     batch: Literal["full"] | Count = about(100, "Rows of a mini-batch, or full")
     shuffle: bool = about(True, "Rows of the mini-batches come in a new order in every epoch")
-    evaluate: Evaluate = about(Evaluate(), "What is evaluated during training, and how often")
+    evaluate: Evaluate = about(Evaluate(), "Evaluations during training: the method, and how often")
     record: Record = about(Record(), "Quantities that are recorded in addition to the evaluations")
 
     @model_validator(mode="after")
@@ -454,7 +454,7 @@ class Settings(Frozen):
 
     @property
     def evaluation(self) -> str:
-        """What is evaluated, such as ``exact``; ``cost`` of auto encoders by default."""
+        """Method of evaluation, such as ``exact``; default for auto encoders: ``cost``."""
         return self.evaluate.method or ("cost" if self.model.kind == "auto-encoder" else "exact")
 
     @property

@@ -129,8 +129,8 @@ def sides_of(lower: Sequence[NDArray], upper: Sequence[NDArray], kind: str) -> t
     """Put arrays (..., n_l) of layers side by side, as x and h of the kernels hold them.
 
     ``lower`` are of layers at the bottom of a pair, ``upper`` of layers at the top: even and odd layers of a
-    Boltzmann machine; all layers but the last, and all but the first, of an auto encoder, whose inner layers
-    are on both sides.
+    Boltzmann machine; all layers except the last, and all except the first, of an auto encoder, whose inner
+    layers are on both sides.
     """
     chosen = (lower[:-1], upper[1:]) if kind == "auto-encoder" else (lower[0::2], upper[1::2])
     x, h = (np.concatenate(layers, axis=-1) for layers in chosen)

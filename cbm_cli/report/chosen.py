@@ -109,7 +109,7 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         options = replace(options, trials=only)
         manifests = [it.with_cells(c for c in it.cells if c["run_id"] in only) for it in manifests]
         if sum(len(it.cells) for it in manifests) < len(only):
-            told = "the grid last run does not ask for all of these runs; `cbm run` with their grid does"
+            told = "the grid that was last run does not have all of these runs; run their grid again"
             raise CbmError(f"{' '.join(names)}: {told}")
     selected = select_cells(manifests, options.select, options.constants)
     pairs = zip(stores.values(), selected, strict=True)

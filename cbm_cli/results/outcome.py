@@ -77,7 +77,7 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
         facts["recorded"] = tuple(facts["recorded"])
         return Progress(State(**state), curve=arrays["curve"].tolist(), records=records, **groups, **facts)
     except (CbmError, ValueError, KeyError, TypeError):
-        raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh") from None
+        raise CbmError(f"{path}: was cut short or damaged; this trial starts from the beginning") from None
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,7 @@ def _measures_of_best(frame: "pd.DataFrame", manifest: Manifest, asked: str | No
     usual = [name for name in (asked, watched, manifest.table.metric, default_metric(frame)) if name]
     first = next((name for name in usual if name in valued), next(iter(usual), None))
     if first not in ranked:
-        raise IncompleteError("nothing was evaluated of which more or less is better")
+        raise IncompleteError("nothing was evaluated that has a best value")
     base = first.removeprefix(Metric(first).part)
     others = [] if asked else [name for part in ("test", "train", "valid") if (name := part + base) in curves]
     names = dict.fromkeys([first, *others])

@@ -43,7 +43,7 @@ _STATE = re.compile(r"trial-(\d{3,})-([0-9a-f]{10})\.npz", re.ASCII)
 
 
 class State(NamedTuple):
-    """Where a training goes on: in the middle, or at the end of a long one."""
+    """Place from which a training continues: in the middle, or at the end of a long one."""
 
     path: Path
     course: str  # the name that shorter and longer trainings share

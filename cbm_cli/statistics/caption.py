@@ -71,14 +71,14 @@ def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
     ]
     values = "; ".join(words) if letters else " or ".join(words)
     what = in_words(measure, is_evaluated(cells.trials.frame, measure.metric))
-    same = ", which the cells show, too: they are better than on new data" * (
+    same = ", which the cells also show: they are better than on new data" * (
         measure.metric.part == cells.measure.metric.part
     )
     yield f"Chosen in each cell by the best mean {what}{same}: {names} {values}."
     if ends := sum(choice.at_end for choice in choices):
         yield f"In {count(ends, 'cell')} it is the lowest or the highest value tried."
     if lacking := sum(not choice.complete for choice in choices):
-        yield f"INCOMPLETE: in {count(lacking, 'cell')} not all values have all trials; others may be chosen."
+        yield f"INCOMPLETE: in {count(lacking, 'cell')} some values lack trials; the choice may change."
 
 
 def aside_of(shown: Cell | Cells) -> str:
@@ -151,8 +151,8 @@ def _troubles(cells: Cells, marks: Sequence[Mark]) -> Iterator[str]:
     if disputed := sum(mark.disputed for mark in marks):
         yield (
             f"In {count(disputed, 'row')} mean and test disagree: [better by test] marks cells that are "
-            "significantly better than the best by mean. A few far trials decide means, and a cell with "
-            "a diverged trial comes after all others."
+            "significantly better than the best by mean. Outliers can decide a mean, and a cell with a "
+            "diverged trial comes last."
         )
     if missing := sum(not cell.complete for cell in cells):
         number = count(len(cells.cells), "cell")
@@ -182,11 +182,11 @@ def _estimates(cells: Cells) -> Iterator[str]:
         if above := sum(int((cell.value > 0).sum()) for cell in cells):
             remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
             remedy = f": log Z is underestimated; {remedy}" if cells.estimated else ""
-            yield f"{count(above, 'trial')} above 0, which no log-likelihood is{remedy}."
+            yield f"{count(above, 'trial')} above 0, which is impossible for a log-likelihood{remedy}."
         if bounded := sum(int(cell.bounded.sum()) for cell in cells):
             yield (
-                f"≤: at most; known states disprove the estimates of {count(bounded, 'trial')}, for which "
-                "stands what they prove."
+                f"≤: at most. Known states disprove the estimates of {count(bounded, 'trial')}; their limit "
+                "is shown instead."
             )
         if doubtful := sum(cell.doubtful for cell in cells):
             yield (

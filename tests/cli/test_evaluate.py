@@ -157,7 +157,7 @@ def test_a_table_says_which_evaluations_are_doubtful_and_shows_what_is_proved_of
     Path("out/bars/summary.csv").unlink()  # it is made anew from the records
     told = cbm(*table).stdout
     assert "DOUBTFUL: the last log Z of 1 trial " in told
-    assert "≤: at most; known states disprove the estimates of 1 trial," in told
+    assert "≤: at most. Known states disprove the estimates of 1 trial;" in told
     total = float(other["n_train"])  # the scale of this grid's table
     mean = total * (-36.25 + float(other["train_log_likelihood_ais"])) / 2
     assert f"≤ {mean:.2f} ± " in told

@@ -111,7 +111,7 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     assert process.wait(60) == (130 if how == "terminate" else 1)  # 130 as of cbm run
     told, rows = process.stderr.read(), [row.get("ais_log_z", "") != "" for row in summary("out")]
     assert "Traceback" not in told
-    assert ("; the same command goes on." in told) == (how == "terminate")
+    assert ("; the same command continues." in told) == (how == "terminate")
     if how == "terminate":
         assert f"Interrupted; {sum(rows)} trial" in told
     assert len(rows) == 8
