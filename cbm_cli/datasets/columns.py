@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ _LONGEST = 10_000  # characters of a list of columns
 def columns_text(given: Any) -> str:
     """Return names and numbers of columns, a list or text separated by commas, as canonical text."""
     text = str(given) if type(given) is int or (hasattr(given, "dtype") and not given.ndim) else given
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set):
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | set):
         whole = (int(one) if isinstance(one, float) and one.is_integer() else one for one in given)
         text = as_line(map(str, whole))
     odd = not isinstance(text, str) or len(text) > _LONGEST or CONTROL.search(text)
