@@ -58,19 +58,20 @@ def grid_fields() -> Iterator[str]:
     """Write a table of the fields of an experiment, and one for each field that has parts."""
     definitions = json_schema()["$defs"]
     properties = definitions["experiment"]["properties"]
-    yield from field_table(properties, definitions, "")
+    yield from field_table(properties)
     for name, field in properties.items():
-        (whole, *_) = definitions.get(f"set.{name}", {}).get("anyOf", [field])
-        if parts := whole.get("properties"):
+        _, _, whole = field.get("anyOf", [field])[0].get("$ref", "").rpartition("/")
+        if whole:
             yield f"\n## {name}\n\n{field['description']}.\n"
-            yield from field_table(parts, definitions, f"{name}.")
+            yield from field_table(definitions[whole]["properties"])
 
 
-def field_table(fields: dict[str, Any], definitions: dict[str, Any], of: str) -> Iterator[str]:
+def field_table(fields: dict[str, Any]) -> Iterator[str]:
     """Write a row for each field: name, meaning, possible words, and default."""
     yield "| field | meaning | values | default |\n|---|---|---|---|"
     for name, field in fields.items():
-        words = definitions.get(f"{of}{name}", {}).get("enum", [])
+        one = field.get("anyOf", [field])[0]
+        words = one.get("enum", [])
         words = ["true", "false"] if True in words else words
         shown = ", ".join(f"`{word}`" for word in words)
         default = field.get("default", "")

@@ -1,126 +1,94 @@
-"""JSON schema of grid files, for editors; made from the models that the reader validates with.
+"""JSON schema of grid files, for editors: pydantic's own, of fields that may be lists of their values.
 
 Editors read a file by YAML's rules: ``offsets: 00`` reaches them as the number 0 and ``1e-3`` as text. So
 text may be a number here, and a number may be text that reads as one.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from cbm_cli.datasets.published import SOURCES
-from cbm_cli.datasets.spec import OF_FILES
-from cbm_cli.grid.cells import PATHS
 from cbm_cli.grid.read import NAME, Head
-from cbm_cli.grid.settings import COLUMNS, NESTED, Settings, TableSpec, meant
+from cbm_cli.grid.settings import Settings
 from cbm_cli.grid.values import Frozen
 from cbm_cli.text import WHOLE
 
-Schema = dict[str, Any]
-
-_TEXT = {"type": ["string", "number", "boolean"]}
-_TRUTH = {"enum": [True, False, "true", "false", "yes", "no", "on", "off"]}
 _NUMBERS = {  # how text reads as a number
     "integer": rf"^\s*\+?{WHOLE}\s*$",
     "number": r"^\s*\+?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$",
 }
 
 
-def json_schema() -> Schema:
+def json_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of a grid file.
 
     It accepts what `read_grid` accepts as far as the shape goes: fields, kinds of values and their ranges,
     but not how fields fit together.
     """
-    defs: dict[str, Schema] = {"column": {"enum": _columns()}}
-    names, experiment = _axis(_TEXT), {"$ref": "#/$defs/experiment"}
-    condition = _object(_fields(Settings, defs, "condition")) | {"minProperties": 1}
-    change = _object({"if": condition, "set": _object(_fields(Settings, defs, "set"))}, "if", "set")
-    rules = {"exclude": ("Cells to leave out", condition), "when": ("Fields to set for some cells", change)}
-    fields = _fields(Head, defs, "set") | _fields(Settings, defs, "experiment")
-    fields |= {
-        rule: {"description": about, "type": "array", "items": item} for rule, (about, item) in rules.items()
+    names = str | list[str]
+    condition = _model("condition", _fields(Settings, "condition"), minProperties=1)
+    values = _model("values", _fields(Settings, "values"))
+    change = _model("change", {"if": (condition, ...), "set": (values, ...)})
+    fields = _fields(Head, "values") | _fields(Settings, "experiment")
+    fields["exclude"] = list[condition], Field(None, description="Cells to leave out")  # type: ignore[valid-type]
+    fields["when"] = list[change], Field(None, description="Fields to set for some cells")  # type: ignore[valid-type]
+    experiment = _model("experiment", fields)
+    name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
+    closed = Field(min_length=1, json_schema_extra={"additionalProperties": False})
+    named = Annotated[dict[name, experiment], closed]  # type: ignore[valid-type]
+    sections = {
+        "defaults": (experiment, None, "Fields of all experiments that do not give their own"),
+        "default": (names, None, "Experiments or groups that a bare `cbm run FILE` runs"),
+        "groups": (dict[str, names], None, "Several experiments under one name"),
+        "experiments": (named, ..., "The experiments by name"),
     }
-    named = {"patternProperties": {f"^{NAME}$": experiment}, "minProperties": 1}
-    sections: dict[str, Schema] = {
-        "defaults": {"description": "Fields of all experiments that do not give their own"} | experiment,
-        "default": {"description": "Experiments or groups that a bare `cbm run FILE` runs"} | names,
-        "groups": {"description": "Several experiments under one name", "type": "object"}
-        | {"additionalProperties": names},
-        "experiments": {"description": "The experiments by name"} | _object({}) | named,
+    grid = {
+        one: (kind, Field(default, description=about)) for one, (kind, default, about) in sections.items()
     }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Experiment grid of cbm",
-        **_object(sections, "experiments"),
-        "$defs": defs | {"experiment": _object(fields)},
-    }
+    return _as_read(_model("Experiment grid of cbm", grid).model_json_schema())
 
 
-def _fields(model: type[Frozen], defs: dict[str, Schema], where: str, of: str = "") -> dict[str, Schema]:
-    """Return the schemas of the fields of a model; one value of each is added to the definitions.
+def _model(name: str, fields: dict[str, Any], **more: Any) -> type[BaseModel]:
+    return create_model(name, __config__=ConfigDict(extra="forbid", json_schema_extra=more), **fields)
 
-    ``where`` is an experiment, a condition (which needs no field), or set (of one value, not an axis). ``of``
-    is the field, and a dot, of which these are parts.
+
+def _fields(model: type[BaseModel], where: str) -> dict[str, Any]:
+    """Return the fields of a model in an experiment, in a condition, or as ``values``, which are not lists.
+
+    A condition needs none of them; those that an experiment needs may be in ``defaults``.
     """
-    found = {}
-    for name, own in model.model_json_schema()["properties"].items():
-        about = {"description": own["description"]}
-        if isinstance(own.get("default"), str | int | float):
-            about["default"] = own["default"]
-        nested = model is Settings and name in NESTED
-        path = f"{where}.{name}" if nested else f"{of}{name}"
-        if name == "table":
-            schema = _object(_fields(TableSpec, defs, where, "table."))
-        elif of == "table." and own.get("type") == "array":
-            schema = _axis({"$ref": "#/$defs/column"})
-        else:
-            defs[path] = _nested(name, defs, where) if nested else _loose(own)
-            schema = {"$ref": f"#/$defs/{path}"}
-        found[name] = (schema if where == "set" else _axis(schema)) | about
+    found: dict[str, Any] = {}
+    hints = get_type_hints(model, include_extras=True)
+    for name, info in model.model_fields.items():
+        one = Annotated[hints[name], Field(json_schema_extra=info.json_schema_extra)]
+        if isinstance(kind := info.annotation, type) and issubclass(kind, Frozen):
+            parts = _fields(kind, where)
+            one = _model(f"{where}_{name}".removeprefix("experiment_"), parts)
+            if kind.short:
+                one = one | (Literal[(*SOURCES,)] if name == "data" else parts[kind.short[0]][0])
+        several = Annotated[list[one], Field(min_length=1)]  # type: ignore[valid-type]
+        default = info.default if isinstance(info.default, str | int | float) else None
+        if info.is_required() and model is not Settings and where != "condition":
+            default = ...
+        about = Field(default, description=info.description)
+        found[name] = one if where == "values" else one | several, about
     return found
 
 
-def _nested(name: str, defs: dict[str, Schema], where: str) -> Schema:
-    """Return a nested setting, in the long form and in the short one if there is one."""
-    parts = _fields(NESTED[name], defs, where, f"{name}.")
-    required = [part for part, info in NESTED[name].model_fields.items() if info.is_required()]
-    forms = [_object(parts, *(required if where != "condition" else []))]
-    if name == "data":  # a known name, or files under any name
-        forms = [_object(parts, "path")]
-        defs["data.known"] = {"enum": [*SOURCES]}
-        known: Schema = {"$ref": "#/$defs/data.known"}
-        parts = {part: one for part, one in parts.items() if part not in OF_FILES}
-        parts["name"] = (known if where == "set" else _axis(known)) | {"description": "A data set"}
-        forms.append(_object(parts, *["name"] * (where != "condition")))
-    return {"anyOf": forms + [parts[part] for part in NESTED[name].short[:1]]}
-
-
-def _columns() -> list[str]:
-    """Return the names that a table may give to columns, in all their spellings."""
-    dotted = {path for path in PATHS if meant(path, COLUMNS)}
-    parts = {path.partition(".")[2] for path in dotted}
-    return sorted({*COLUMNS, *NESTED, *dotted, *(part for part in parts if len(meant(part, COLUMNS)) == 1)})
-
-
-def _loose(schema: Schema) -> Schema:
-    """Accept a scalar in its other spellings; drop the titles, defaults and nulls that pydantic adds."""
-    schema = {key: value for key, value in schema.items() if key not in ("title", "default")}
-    kind: Any = schema.get("type")
-    if "anyOf" in schema:
-        forms = [_loose(one) for one in schema.pop("anyOf") if one != {"type": "null"}]
-        return (forms[0] if len(forms) == 1 else {"anyOf": forms}) | schema
+def _as_read(schema: Any) -> Any:
+    """Accept scalars in their other spellings; drop the titles, defaults and nulls that pydantic adds."""
+    if isinstance(schema, list):
+        return [_as_read(one) for one in schema if one != {"type": "null"}]
+    if not isinstance(schema, dict):
+        return schema
+    empty = {"title": schema.get("title"), "default": None}
+    schema = {key: _as_read(one) for key, one in schema.items() if (key, one) not in empty.items()}
+    kind = schema.get("type")
     if kind == "boolean":
-        return _TRUTH
+        return {"enum": [True, False, "true", "false", "yes", "no", "on", "off"]}
     if kind == "string" and not {"enum", "const", "pattern"} & schema.keys():
-        return schema | _TEXT
-    if kind in ("integer", "number"):
+        return schema | {"type": ["string", "number", "boolean"]}
+    if isinstance(kind, str) and kind in _NUMBERS:
         return schema | {"type": [kind, "string"], "pattern": _NUMBERS[kind]}
     return schema
-
-
-def _axis(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
-
-
-def _object(properties: dict[str, Schema], *required: str) -> Schema:
-    shape = {"type": "object", "properties": properties, "additionalProperties": False}
-    return shape | ({"required": [*required]} if required else {})

@@ -564,6 +564,7 @@ def _column(text: str) -> str:
 Columns = Annotated[
     tuple[Annotated[str, AfterValidator(_column)], ...],
     BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 AXES = ("rows", "columns", "groups")  # of tables
 
