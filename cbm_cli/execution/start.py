@@ -161,7 +161,7 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
     source = next(one for one in experiment.sources if one.name == cell.start_from.experiment)
     found = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
     if not found:
-        what = f"{cell.model.kind} of {cell.model.size} hidden units on {cell.data.title}"
+        what = f"{cell.model.kind} of {cell.model.hidden} hidden units on {cell.data.title}"
         told = f"{source.name} has no {what}; its model and data must be the same"
         raise CbmError(told, field="start_from")
     for name in Settings.model_fields:

@@ -5,7 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 from cbm_cli.errors import FieldError
-from cbm_cli.grid.values import spelled
+from cbm_cli.grid.fields import spelled
 from cbm_cli.text import WHOLE, whole_numbers
 
 _LETTERS = "0dmahr"  # `reference.LETTERS` says of what an offset of each letter is made

@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.cells import FIELDS, INSTEAD, PATHS, Reader
+from cbm_cli.grid.expand import FIELDS, INSTEAD, PATHS, Reader
+from cbm_cli.grid.fields import Count, Frozen, WholeNumber
 from cbm_cli.grid.settings import NESTED, Experiment, Settings, TableSpec, meant
 from cbm_cli.grid.source import Fields, Items, Problems, Value, items, like, load, read_file, shown
-from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.text import did_you_mean, text_of
 
 SECTIONS = ("defaults", "default", "groups", "experiments")
@@ -23,7 +23,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
 _NO_FOLDER = r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*\."  # on Windows
 
 
-class Head(Frozen):
+class Outline(Frozen):
     """The fields of an experiment that are not settings."""
 
     description: str = Field("", description="One sentence: what to look for")
@@ -32,7 +32,7 @@ class Head(Frozen):
     table: TableSpec = Field(TableSpec(), description="How cbm table lays the experiment out")
 
 
-KNOWN = (*Head.model_fields, *FIELDS, "exclude", "when")
+KNOWN = (*Outline.model_fields, *FIELDS, "exclude", "when")
 SETTABLE = ("trials", "seed", *PATHS)
 
 
@@ -42,7 +42,7 @@ class Grid:
 
     path: Path
     experiments: dict[str, Experiment]  # in the order of the file
-    groups: dict[str, tuple[str, ...]]  # names of experiments; groups within groups are resolved
+    groups: dict[str, tuple[str, ...]]  # names of experiments
     default: tuple[str, ...]  # experiments that run where none is named: those under default:, or all
 
     def select(self, names: Sequence[str] = ()) -> list[Experiment]:
@@ -89,10 +89,16 @@ def read_grid(
     sections, none = problems.fields(top, SECTIONS), like(top, {})
     nodes = _experiments(top, sections.get("experiments", none), problems)
     defaults = problems.fields(sections.get("defaults", none), KNOWN)
-    groups = _groups(sections.get("groups", none), nodes, problems)
-    default = _resolve(sections["default"], nodes, groups, problems) if "default" in sections else (*nodes,)
+    section = sections.get("groups", none)
+    named = problems.fields(section, section if isinstance(section, Fields) else ())
+    for name in named.keys() & nodes.keys():
+        problems.add(named[name], "is already the name of an experiment")
+    single = {name: (name,) for name in nodes}
+    groups = {name: _members(node, single, problems) for name, node in named.items()}
+    default = sections.get("default")
+    bare = (*nodes,) if default is None else _members(default, single | groups, problems)
     changes = _changes(overrides, trials, problems)
-    changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
+    changed = {one for name in selected for one in groups.get(name, (name,))} or {*bare}
     reader = Reader(problems)
     experiments = {
         name: _experiment(name, node, defaults, changes if name in changed else {}, reader)
@@ -103,7 +109,7 @@ def read_grid(
         if reason and (clean or value.path[:1] == ("experiments",)):  # else another experiment may need it
             problems.add(value, reason)
     problems.raise_any()
-    return Grid(Path(path), linked, groups, default)
+    return Grid(Path(path), linked, groups, bare)
 
 
 def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
@@ -127,29 +133,11 @@ def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
     return nodes
 
 
-def _groups(section: Value, experiments: Fields, problems: Problems) -> dict[str, tuple[str, ...]]:
-    """Return the experiments of each group; groups may hold groups."""
-    nodes = problems.fields(section, section if isinstance(section, Fields) else ())
-    groups: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
-    for name in nodes.keys() & experiments.keys():
-        problems.add(nodes[name], "is already the name of an experiment")
-    inner = {name: {str(item) for item in items(node)} & groups.keys() for name, node in nodes.items()}
-    try:
-        for name in TopologicalSorter(inner).static_order():
-            groups[name] = _resolve(nodes[name], experiments, groups, problems)
-    except CycleError as error:
-        first = next(name for name in nodes if name in error.args[1])
-        problems.add(nodes[first], "contains itself")
-    return groups
-
-
-def _resolve(
-    node: Value, experiments: Fields, groups: Mapping[str, tuple[str, ...]], problems: Problems
-) -> tuple[str, ...]:
+def _members(node: Value, known: Mapping[str, tuple[str, ...]], problems: Problems) -> tuple[str, ...]:
     """Return the experiments of a name, or of a list of names."""
     if not node:
         problems.add(node, "names no experiment")
-    known, found = {**{name: (name,) for name in experiments}, **groups}, dict[str, None]()
+    found = dict[str, None]()
     for item in items(node):
         if not isinstance(item, str) or item not in known:
             told = f"there is no experiment or group {shown(item)}{did_you_mean(str(item), known)}"
@@ -238,15 +226,15 @@ def _experiment(
     return Experiment(name, **dict(head) | {"table": table}, cells=(*cells,), value_of=value_of)
 
 
-def _head(given: Mapping[str, Value], node: Value, problems: Problems) -> Head:
-    told = like(node, {field: value for field, value in given.items() if field in Head.model_fields})
+def _head(given: Mapping[str, Value], node: Value, problems: Problems) -> Outline:
+    told = like(node, {field: value for field, value in given.items() if field in Outline.model_fields})
     if isinstance(told.get("table"), Fields):
         told["table"] = problems.fields(told["table"], TableSpec.model_fields)
     try:
-        return Head.model_validate(told)
+        return Outline.model_validate(told)
     except ValidationError as error:
         problems.report(error, told)
-        return Head()
+        return Outline()
 
 
 def _linked(experiments: dict[str, Experiment], problems: Problems) -> dict[str, Experiment]:

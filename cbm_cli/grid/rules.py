@@ -40,14 +40,7 @@ def needs(s: Any) -> Iterator[tuple[object, str, str]]:
 Conflict = tuple[object, str, str]  # whether it is so, the field, its words
 
 
-def conflicts(s: Any) -> Iterator[Conflict]:
-    """Yield what would be wrong."""
-    yield from _of_machine(s)
-    yield from _of_gradient(s)
-    yield from _of_evaluation(s)
-
-
-def _of_machine(s: Any) -> Iterator[Conflict]:
+def of_machine(s: Any) -> Iterator[Conflict]:
     """Yield what would be wrong with lengths, layers, offsets, samplers and starts."""
     model, rate, layers, start = s.model, s.learning_rate, s.pretraining, s.start_from
     kind, sampler, letters = model.kind, s.parsed_sampler, s.scheme.letters
@@ -57,9 +50,9 @@ def _of_machine(s: Any) -> Iterator[Conflict]:
     yield s.updates and s.epochs, "", told
     told = f"half is for auto encoders; give the {kind} a number of units"
     yield model.hidden == "half" and not coder, "model.hidden", told
-    told = f"an rbm has one hidden layer, not {model.size}; a dbm has several"
+    told = f"an rbm has one hidden layer, not {model.hidden}; a dbm has several"
     yield kind == "rbm" and model.layers > 2, "model.hidden", told
-    told = f"a dbm has several hidden layers; write kind: rbm, or [{model.size}, {model.size}]"
+    told = f"a dbm has several hidden layers; write kind: rbm, or [{model.hidden}, {model.hidden}]"
     yield dbm and model.layers == 2, "model.hidden", told
     yield rate.decay and not rate.every, "learning_rate.decay", "also needs every: 10 epochs"
     yield rate.every and not rate.decay, "learning_rate.every", "also needs decay: 0.9"
@@ -83,7 +76,7 @@ def _of_machine(s: Any) -> Iterator[Conflict]:
     yield start.path and start.experiment, "start_from.path", told
 
 
-def _of_gradient(s: Any) -> Iterator[Conflict]:
+def of_gradient(s: Any) -> Iterator[Conflict]:
     """Yield what would be wrong with the gradient."""
     model, gradient, letters = s.model, s.gradient, s.scheme.letters
     scaled = gradient.kind == "natural" or gradient.scale_to != "none"
@@ -102,7 +95,7 @@ def _of_gradient(s: Any) -> Iterator[Conflict]:
     yield gradient.scale_to == "centered" and {*letters} == {"0"}, "gradient", told
 
 
-def _of_evaluation(s: Any) -> Iterator[Conflict]:
+def of_evaluation(s: Any) -> Iterator[Conflict]:
     """Yield what would be wrong with evaluations and what rests on them."""
     kind, method, metric = s.model.kind, s.evaluate.method, s.early_stopping.metric
     coder = kind == "auto-encoder"

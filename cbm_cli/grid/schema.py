@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from cbm_cli.datasets.published import SOURCES
-from cbm_cli.grid.read import NAME, Head
+from cbm_cli.grid.fields import Frozen
+from cbm_cli.grid.read import NAME, Outline
 from cbm_cli.grid.settings import Settings
-from cbm_cli.grid.values import Frozen
 from cbm_cli.text import WHOLE
 
 _NUMBERS = {  # how text reads as a number
@@ -30,7 +30,7 @@ def json_schema() -> dict[str, Any]:
     condition = _model("condition", _fields(Settings, "condition"), minProperties=1)
     values = _model("values", _fields(Settings, "values"))
     change = _model("change", {"if": (condition, ...), "set": (values, ...)})
-    fields = _fields(Head, "values") | _fields(Settings, "experiment")
+    fields = _fields(Outline, "values") | _fields(Settings, "experiment")
     fields["exclude"] = list[condition], Field(None, description="Cells to leave out")  # type: ignore[valid-type]
     fields["when"] = list[change], Field(None, description="Fields to set for some cells")  # type: ignore[valid-type]
     experiment = _model("experiment", fields)
@@ -46,7 +46,8 @@ def json_schema() -> dict[str, Any]:
     grid = {
         one: (kind, Field(default, description=about)) for one, (kind, default, about) in sections.items()
     }
-    return _as_read(_model("Experiment grid of cbm", grid).model_json_schema())
+    draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return draft | _as_read(_model("grid", grid).model_json_schema())
 
 
 def _model(name: str, fields: dict[str, Any], **more: Any) -> type[BaseModel]:
@@ -61,14 +62,15 @@ def _fields(model: type[BaseModel], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     hints = get_type_hints(model, include_extras=True)
     for name, info in model.model_fields.items():
-        one = Annotated[hints[name], Field(json_schema_extra=info.json_schema_extra)]
+        pattern = Field(json_schema_extra=info.json_schema_extra)
+        one: Any = Annotated[hints[name], pattern]  # type: ignore[valid-type]
         if isinstance(kind := info.annotation, type) and issubclass(kind, Frozen):
             parts = _fields(kind, where)
             one = _model(f"{where}_{name}".removeprefix("experiment_"), parts)
             if kind.short:
                 one = one | (Literal[(*SOURCES,)] if name == "data" else parts[kind.short[0]][0])
         several = Annotated[list[one], Field(min_length=1)]  # type: ignore[valid-type]
-        default = info.default if isinstance(info.default, str | int | float) else None
+        default: Any = info.default if isinstance(info.default, str | int | float) else None
         if info.is_required() and model is not Settings and where != "condition":
             default = ...
         about = Field(default, description=info.description)

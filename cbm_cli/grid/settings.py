@@ -13,17 +13,13 @@ from pydantic import (
     BeforeValidator,
     Field,
     WithJsonSchema,
-    field_serializer,
     model_serializer,
     model_validator,
 )
 
 from cbm_cli.datasets.spec import DataSpec, FileName
 from cbm_cli.errors import CbmError, FieldError
-from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
-from cbm_cli.grid.rules import conflicts, needs
-from cbm_cli.grid.source import Value
-from cbm_cli.grid.values import (
+from cbm_cli.grid.fields import (
     Count,
     Fraction,
     Frozen,
@@ -38,6 +34,9 @@ from cbm_cli.grid.values import (
     text_of_form,
     whole,
 )
+from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
+from cbm_cli.grid.rules import needs, of_evaluation, of_gradient, of_machine
+from cbm_cli.grid.source import Value
 from cbm_cli.text import CONTROL, WHOLE, Statistic, did_you_mean, shortened, whole_numbers
 
 RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
@@ -67,36 +66,25 @@ class Data(DataSpec, Frozen):  # type: ignore[misc]  # serialisers may take info
 # The machine
 
 
-def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
-    """Read ``500``, ``500-500``, a list of numbers, or ``half``."""
+def _sizes(value: object) -> int | str:
+    """Read ``500``, ``500-500``, a list of numbers, or ``half``; of several layers, return ``500-500``."""
     text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()
     if text == "half":
         return "half"
     try:
-        sizes = tuple(whole_numbers(text.split("-"), "sizes", 1))
+        sizes = whole_numbers(text.split("-"), "sizes", 1)
     except ValueError:
         shown = "a mapping" if isinstance(value, dict) else shortened(text)
         raise ValueError(
             f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
         ) from None
-    return sizes if len(sizes) > 1 else sizes[0]
+    return "-".join(map(str, sizes)) if len(sizes) > 1 else sizes[0]
 
 
-_ONE_LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}]
-_LAYER_TEXT = {"type": "string", "pattern": rf"^\s*{WHOLE}\s*$"}
 _LAYERS = {"type": "string", "pattern": rf"^\s*{WHOLE}(\s*-\s*{WHOLE})*\s*$"}
-Sizes = Annotated[
-    int | tuple[int, ...] | Literal["half"],
-    BeforeValidator(_sizes),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                *(*_ONE_LAYER, _LAYERS),
-                {"type": "array", "items": {"anyOf": [*_ONE_LAYER, _LAYER_TEXT]}, "minItems": 1},
-            ]
-        }
-    ),
-]
+_LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}, _LAYERS]
+_LISTED = {"type": "array", "items": {"anyOf": _LAYER}, "minItems": 1}
+Sizes = Annotated[int | str, BeforeValidator(_sizes), WithJsonSchema({"anyOf": [*_LAYER, _LISTED]})]
 
 
 class Model(Frozen):
@@ -107,25 +95,16 @@ class Model(Frozen):
         description="Hidden units; of several layers [500, 500] or 500-500; auto encoders: also half"
     )
 
-    @field_serializer("hidden")
-    def _plain(self, hidden: int | tuple[int, ...] | str) -> int | str:
-        return self.size if isinstance(hidden, tuple) else hidden
-
-    @property
-    def size(self) -> str:
-        """Hidden units as text: ``500``, ``500-500`` or ``half``."""
-        return "-".join(map(str, self.hidden)) if isinstance(self.hidden, tuple) else str(self.hidden)
-
     @property
     def layers(self) -> int:
         """Layers of units, the visible one included; a scheme has one letter for each."""
-        return 1 + (len(self.hidden) if isinstance(self.hidden, tuple) else 1)
+        return 2 + str(self.hidden).count("-")
 
     def hidden_layers(self, width: int) -> tuple[int, ...]:
         """Units of each hidden layer above ``width`` visible ones; half of an odd width rounds down."""
         if self.hidden == "half":
             return (max(1, width // 2),)
-        return self.hidden if isinstance(self.hidden, tuple) else (self.hidden,)
+        return tuple(map(int, str(self.hidden).split("-")))
 
 
 # Learning
@@ -185,11 +164,6 @@ class LearningRate(Frozen):
     def constant(self) -> bool:
         """Whether all updates have the same rate."""
         return not (self.decay or self.steps)
-
-    @property
-    def slug(self) -> str:
-        """The text as part of a folder's name: ``0.1-x-0.9-every-10-epochs``."""
-        return str(self).replace(",", "").replace(" ", "-")
 
     def pieces(self, updates_of: Callable[[str], int], total: int) -> list[tuple[int, float]]:
         """Return the first update and the rate of each stretch of constant rate in ``total`` updates.
@@ -405,14 +379,14 @@ class Settings(Frozen):
 
     def check(self) -> None:
         """Raise FieldError for settings that contradict each other."""
-        for wrong, path, told in conflicts(self):
+        for wrong, path, told in (*of_machine(self), *of_gradient(self), *of_evaluation(self)):
             if wrong:
                 raise FieldError(told, path)
 
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
         found: dict[str, str] = {}
-        here = f"this is {self.model.kind} {self.model.size}, {self.offsets}, {self.sampler_name}"
+        here = f"this is {self.model.kind} {self.model.hidden}, {self.offsets}, {self.sampler_name}"
         for has, fields, what in needs(self):
             for path in () if has else (path for name in fields.split() for path in paths_of(name)):
                 if self.value(path) != default_of(path):
@@ -462,22 +436,13 @@ class Settings(Frozen):
         """Inverse temperatures of AIS."""
         return self.evaluate.temperatures or (29_000 if self.model.kind == "dbm" else 14_500)
 
-    @property
-    def resolved(self) -> dict[str, Any]:
-        """Columns whose value follows from other settings where none is given."""
-        return {
-            "sampler": self.sampler_name,
-            "evaluate_method": self.evaluation,
-            "evaluate_every": self.every,
-            "evaluate_temperatures": self.temperatures,
-        }
-
     def row(self) -> dict[str, Any]:
         """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
         flat: dict[str, Any] = {"data": self.data.title}
         for name, value in self.__dict__.items():
             flat |= columns_of(name, value)
-        return flat | self.resolved
+        methods = {"evaluate_method": self.evaluation, "evaluate_every": self.every}
+        return flat | methods | {"sampler": self.sampler_name, "evaluate_temperatures": self.temperatures}
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -509,7 +474,7 @@ def paths_of(name: str) -> tuple[str, ...]:
 def default_of(path: str) -> Any:
     """Return the default of a field, dotted where nested."""
     name, _, inner = path.partition(".")
-    return NESTED[name].default_of(inner) if inner else Settings.default_of(name)
+    return (NESTED[name] if inner else Settings).model_fields[inner or name].default
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class _Placed:
     path: tuple[str, ...]  # the fields that lead to the value, such as toy, data, flip
 
 
-class Text(_Placed, str):
+class Scalar(_Placed, str):
     """A scalar."""
 
 
@@ -56,11 +56,11 @@ class Fields(_Placed, dict):
     """A mapping."""
 
 
-Value = Text | Items | Fields
+Value = Scalar | Items | Fields
 
 
 def _placed(content: Any, place: Place, path: tuple[str, ...]) -> Any:
-    made: Value = {list: Items, dict: Fields}.get(type(content), Text)(content)  # type: ignore[call-overload]
+    made: Value = {list: Items, dict: Fields}.get(type(content), Scalar)(content)  # type: ignore[call-overload]
     made.place, made.path = place, path
     return made
 
@@ -92,7 +92,7 @@ class Problems:
 
     def add(self, value: Value, message: str, inner: str = "") -> None:
         """Add a problem of a value, or of the field ``inner`` that it lacks."""
-        if isinstance(value, Text) and re.search(r"\S,|, *\S", value) and "[" not in message:
+        if isinstance(value, Scalar) and re.search(r"\S,|, *\S", value) and "[" not in message:
             message += f"; several values are a list: [{', '.join(re.split(', *', shortened(value)))}]"
         self.count += 1
         path = ".".join(filter(None, (*value.path, inner))).removeprefix("experiments.")
@@ -125,7 +125,7 @@ class Problems:
         for about, told_once in wishes.values():
             wish = " or ".join(told_once).replace(" or be ", " or ").replace("valid integer", "whole number")
             close = get_close_matches(shown(about), re.split("be |,? or |, ", wish), n=1)
-            hint = f"; did you mean {close[0]}?" if close and isinstance(about, Text) else ""
+            hint = f"; did you mean {close[0]}?" if close and isinstance(about, Scalar) else ""
             self.add(about, f"must {wish}, not {shown(about)}{hint}")
 
     def fields(self, value: Value, known: Collection[str]) -> Fields:

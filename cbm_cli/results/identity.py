@@ -42,13 +42,14 @@ def run_ids(
     facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
     if facts["early_stopping_metric"] is None:  # as before there was one
         del facts["early_stopping_metric"]
+    rate = str(settings.learning_rate).replace(",", "").replace(" ", "-")
     facts["records"] = [
         (name.rpartition(":")[2], recorders[name]) if name in recorders else name
         for name in settings.record.names
     ]
-    words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
+    words = f"{settings.model.kind}-{settings.model.hidden}", settings.offsets, settings.sampler_name
     plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
-    readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
+    readable = "_".join((*plain, rate))[:_LONGEST]
     own, shared = (_digest(it, start, base_seed, data_digest) for it in (facts, facts | _NO_LENGTH))
     return f"{readable}_{own}", f"{readable}_{shared}"
 

@@ -91,7 +91,7 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
     for field, count in numbers.items():
         if 4 * count > MOST_BYTES:
             raise CbmError(
-                f"takes an array of {count:,} numbers with {settings.model.size} hidden units; "
+                f"takes an array of {count:,} numbers with {settings.model.hidden} hidden units; "
                 f"the limit is {MOST_BYTES // 4:,}: write a smaller number",
                 field=field,
             )

@@ -123,7 +123,7 @@ def pretraining_facts(settings: Settings) -> dict | None:
         return None
     layers = settings.model.layers - 1
     return {
-        "model": settings.model.size,
+        "model": settings.model.hidden,
         "doubling": settings.pretraining.doubling,
         "layers": [
             _settings_of(settings, k, 1).model_dump(mode="json", exclude={"data"}) for k in range(layers)

@@ -117,10 +117,10 @@ DECAYING = "{start: 0.1, decay: 0.5, every: 10 epochs}"
 TAKEN = """
 # A list is an axis of RBMs, and the layers of deep machines
 rbm model: {kind: rbm, hidden: [4, 8]} -> model.hidden = 4 | 8
-dbm model: {kind: dbm, hidden: [500, 200]} -> model.hidden = (500, 200)
-dbm model: {kind: dbm, hidden: 500-200} -> model.hidden = (500, 200)
-dbm model: {kind: dbm, hidden: [5-5, 2-1]} -> model.hidden = (5, 5) | (2, 1)
-dbm model: {kind: dbm, hidden: [[5, 5], 2-1]} -> model.hidden = (5, 5) | (2, 1)
+dbm model: {kind: dbm, hidden: [500, 200]} -> model.hidden = 500-200
+dbm model: {kind: dbm, hidden: 500-200} -> model.hidden = 500-200
+dbm model: {kind: dbm, hidden: [5-5, 2-1]} -> model.hidden = 5-5 | 2-1
+dbm model: {kind: dbm, hidden: [[5, 5], 2-1]} -> model.hidden = 5-5 | 2-1
 auto-encoder model: {kind: auto-encoder, hidden: [50]} -> model.hidden = 50
 auto-encoder model: {kind: auto-encoder, hidden: [[half], [9], 2]} -> model.hidden = half | 9 | 2
 auto-encoder offsets: [00, dd, hh, rr] -> offsets = 00 | dd^b | hh^b | rr^b
@@ -173,11 +173,11 @@ rbm when: [{if: {batch: 100}, set: {data: {name: bars-and-stripes, size: 3}}}]
   -> data.name data.bar = bars-and-stripes None
 rbm model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: [00, 000]; exclude:
   [{model: {kind: rbm}, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]
-  -> model.size offsets = 4 00 | 8 00 | 6-5 000
+  -> model.hidden offsets = 4 00 | 8 00 | 6-5 000
 dbm when: [{if: {model: {hidden: 6-5}}, set: {model: {kind: dbm, hidden: 7-3}}}]
-  -> model.hidden = (7, 3)
+  -> model.hidden = 7-3
 dbm when: [{if: {model: {hidden: 6-5}}, set: {model: {kind: dbm, hidden: [7, 3]}}}]
-  -> model.hidden = (7, 3)
+  -> model.hidden = 7-3
 rbm learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}; exclude:
   [{learning_rate: {start: 0.1, decay: 0.9}}]; when: [{if: {learning_rate: {start: 0.2, decay: 0.9}},
   set: {learning_rate: {start: 0.3, decay: 0.5, every: 5}}}]
@@ -295,7 +295,7 @@ def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own(rate, words, e
     for kind in MACHINES:
         (cell,) = cells(kind, learning_rate=rate)
         assert str(cell.learning_rate) == str(cell.row()["learning_rate"]) == words
-        assert cell.learning_rate.slug == words.replace(", ", "-").replace(" ", "-")
+        assert f"_{words.replace(', ', '-').replace(' ', '-')}_" in run_ids(cell, 1, "")[0]
         firsts, rates = zip(*cell.learning_rate.pieces(updates_of, end), strict=True)
         assert [*zip(firsts, map(pytest.approx, rates), strict=True)] == pieces
 

@@ -22,14 +22,14 @@ INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the 
 _BLANK = Settings.model_construct(**{name: info.default for name, info in FIELDS.items()})
 
 
-class Choice(NamedTuple):
+class Option(NamedTuple):
     """One of the values that a grid gives to a field."""
 
     given: Value  # as in the file, without axes; a mapping for nested fields
     value: Any  # validated
 
 
-Cell = Mapping[str, Choice]
+Row = Mapping[str, Option]
 # By identity: given values, and the reason why they change nothing, "" if they do somewhere
 Effects = dict[int, tuple[Value, str]]
 
@@ -63,12 +63,12 @@ class Reader:
     problems: Problems
     effects: Effects = field(default_factory=dict)
 
-    def choices(self, path: str, value: Value) -> list[Choice]:
+    def choices(self, path: str, value: Value) -> list[Option]:
         """Return the valid ones of the values that are given to a field."""
         found = []
         for one in self._alternatives(path, value):
             try:
-                found.append(Choice(one, _adapter(path).validate_python(one)))
+                found.append(Option(one, _adapter(path).validate_python(one)))
             except ValidationError as error:
                 self.problems.report(error, one)
         return found
@@ -78,7 +78,15 @@ class Reader:
         if isinstance(value, Items):
             if not value:
                 self.problems.add(value, "is an empty list; an axis has one value or more")
-            return [one for item in value for one in self._item(path, item)]
+            found = []
+            for item in value:
+                if not isinstance(item, Items):
+                    found += self._alternatives(path, item)
+                elif path in LISTS:
+                    found.append(item)
+                else:
+                    self.problems.add(item, "is a list within a list")
+            return found
         if path not in NESTED:
             return [value]
         parts = self.parts(path, value)
@@ -88,13 +96,6 @@ class Reader:
             return []
         rows = product(*options) if parts or value == {} else ()
         return [like(value, dict(zip(parts, row, strict=True))) for row in rows]
-
-    def _item(self, path: str, item: Value) -> list[Value]:
-        if not isinstance(item, Items):
-            return self._alternatives(path, item)
-        if path not in LISTS:
-            self.problems.add(item, "is a list within a list")
-        return [item] if path in LISTS else []
 
     def parts(self, name: str, value: Value) -> Fields:
         """Return the parts of a nested field; a list that is one value becomes a list of that list."""
@@ -119,7 +120,7 @@ class Reader:
             self.problems.add(node, "names no field; it would hold for all cells")
         return Condition(node, tests)
 
-    def change(self, node: Value) -> tuple[Condition, dict[str, Choice]]:
+    def change(self, node: Value) -> tuple[Condition, dict[str, Option]]:
         """Read an item of ``when``."""
         parts = self.problems.fields(node, ("if", "set"))
         for name in {"if", "set"} - parts.keys() if isinstance(node, Fields) else ():
@@ -136,11 +137,11 @@ class Reader:
 
     def expand(
         self,
-        axes: Mapping[str, Collection[Choice]],
+        axes: Mapping[str, Collection[Option]],
         exclude: list[Condition],
-        when: list[tuple[Condition, dict[str, Choice]]],
+        when: list[tuple[Condition, dict[str, Option]]],
         node: Value,
-    ) -> dict[Settings, Cell]:
+    ) -> dict[Settings, Row]:
         """Return the cells of the experiment at ``node`` in order, the last axis fastest, each once.
 
         Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell.
@@ -153,7 +154,7 @@ class Reader:
             self.problems.add(node, told)
         if missing or many:
             return {}
-        cells: dict[Settings, Cell] = {}
+        cells: dict[Settings, Row] = {}
         left = 0
         for row in product(*axes.values()):
             cell = dict(zip(axes, row, strict=True))
@@ -180,7 +181,7 @@ class Reader:
             self.problems.add(node, "has no cell left; exclude drops them all")
         return cells
 
-    def _weigh(self, cell: Cell, unused: Mapping[str, str]) -> None:
+    def _weigh(self, cell: Row, unused: Mapping[str, str]) -> None:
         """Note of each given value whether it changes anything."""
         for name, (given, _) in cell.items():
             parts = dict(given) if isinstance(given, Fields) else {}

@@ -4,9 +4,11 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
+from cbm_cli.datasets.dataset import PARTS
+from cbm_cli.datasets.spec import real, whole
+from cbm_cli.text import WHOLE, whole_numbers
 
 
 class Frozen(BaseModel):
@@ -33,11 +35,6 @@ class Frozen(BaseModel):
     def long(cls, value: Any) -> dict[str, Any]:
         """Return the fields that a value without names is for."""
         return dict.fromkeys(cls.short, value)
-
-    @classmethod
-    def default_of(cls, field: str) -> Any:
-        """Return the value of a field that is not given."""
-        return cls.model_fields[field].default
 
 
 def about(default: Any, description: str) -> Any:
@@ -69,24 +66,9 @@ def spelled(parse: Callable[[object], str], pattern: str, **numbers: int) -> Any
     return Annotated[str, BeforeValidator(parse), Field(json_schema_extra=schema | numbers)]
 
 
-def whole(minimum: int) -> Any:
-    """Return the type of a whole number from ``minimum`` on."""
-    return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(whole_number)]
-
-
-def real(**limits: Any) -> Any:
-    """Return the type of a finite number; those that agree in 12 digits, as tables print them, are one."""
-    digits = AfterValidator(lambda value: float(f"{value:.12g}"))
-    return Annotated[float, Field(allow_inf_nan=False, **limits), digits]
-
-
 def _interval(match: re.Match) -> str:
     (count,), unit = whole_numbers([match[1]], "intervals", 1), (match[2] or "update").rstrip("s")
     return f"{count} {unit}{'s' * (count > 1)}"
-
-
-def _parts(match: re.Match) -> str:
-    return "+".join(part for part in ("train", "valid", "test") if part in match[0].split("+"))
 
 
 Count = whole(1)
@@ -102,5 +84,7 @@ Interval = text_of_form(
     minimum=1,
 )
 Parts = text_of_form(
-    r"(train|valid|test)(\+(train|valid|test))*", "write parts as train, test or train+valid+test", _parts
+    r"(train|valid|test)(\+(train|valid|test))*",
+    "write parts as train, test or train+valid+test",
+    lambda match: "+".join(part for part in PARTS if part in match[0].split("+")),
 )
