@@ -9,34 +9,8 @@ from cbm_cli.kernels.machine import Layout, State, aligned
 
 from tests.oracles import Trainer, flat, learn, make_state, mix, plan, random_state
 
-SIZES = [
-    1,
-    2,
-    3,
-    7,
-    8,
-    9,
-    15,
-    16,
-    17,
-    31,
-    32,
-    33,
-    47,
-    48,
-    49,
-    63,
-    64,
-    65,
-    100,
-    127,
-    128,
-    129,
-    200,
-    384,
-    385,
-    513,
-]
+SIZES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 100, 127, 128, 129]
+SIZES = [*SIZES, 200, 384, 385, 513]
 BATCHES = [1, 2, 3, 7, 8, 9, 16, 17, 50, 111, 112, 113, 224, 225, 300]
 FEW = [1, 2, 8, 9, 17]  # rows where one ladder is swept for each of them
 WAYS = {  # how RBMs learn, and the rows that they learn from
@@ -96,9 +70,8 @@ def dbm(rng: np.random.Generator, sizes: Sequence[int] = tuple(DEEP_SIZES)) -> C
     mixes = [mix(letter, n) for letter, n in zip(letters, layers, strict=True)]
     sides = [layout.side(mixes, odd=odd) for odd in (False, True)]
     how = {"tolerance": 1e-7, "rounds": 3000, "spans": layout.spans(), "visible": layers[0]}
-    its = plan(
-        layout.width, layout.height, batch, sides, learning_rate=0.05, **how, **DEEP_WAYS[way]
-    )
+    how |= {"learning_rate": 0.05} | DEEP_WAYS[way]
+    its = plan(layout.width, layout.height, batch, sides, **how)
     pairs = pairwise(layers)
     W = layout.flat_weights([rng.normal(0, 0.7 / np.sqrt(max(pair)), pair) for pair in pairs])
     biases = (rng.normal(0, 0.5, size) for size in (layout.width, layout.height))
@@ -125,9 +98,8 @@ def differences(case: Case, updates: int = 2) -> list[str]:
         expected = (flat(*trainer.theta), *trainer.offsets)
         error = max(np.abs(one - other).max() for one, other in zip(found, expected, strict=True))
         if flips > 3 or not (flips or error <= case.tolerance):
-            return [
-                f"{case.words}: update {update} is off by {error:.1e}; {flips} hidden states differ"
-            ]
+            told = f"is off by {error:.1e}; {flips} hidden states differ"
+            return [f"{case.words}: update {update} {told}"]
         if flips:
             return []
     return []

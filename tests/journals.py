@@ -18,12 +18,9 @@ from tests.builders import files
 
 def trials_of(folder):
     """All that a run keeps of its trials, without the seconds: content by trial and kind, exports by path."""
-    exports = {
-        path: content
-        for path, content in files(folder, ".csv", ".npz").items()
-        if "summary" not in path
-    }
-    return exports | contents_of(folder)
+    exports = files(folder, ".csv", ".npz").items()
+    kept = {path: content for path, content in exports if "summary" not in path}
+    return kept | contents_of(folder)
 
 
 def stores_in(folder):
@@ -34,9 +31,7 @@ def stores_in(folder):
 
 def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "best")):
     """Curves, records and machines of finished trials, by run-id, number and kind."""
-    stores = (
-        store for store in stores_in(folder) if store.experiment in experiments or not experiments
-    )
+    stores = [it for it in stores_in(folder) if it.experiment in experiments or not experiments]
     places = ((store, *key) for store in stores for key in finished_in(store))
     return {
         (store.experiment, run_id, number, kind)[bool(experiments) :]: content
@@ -55,12 +50,8 @@ def contents(store, run_id, number):
 
 def finished_in(store):
     """Run-ids and numbers of the finished trials of an experiment, in the order of their records."""
-    return [
-        (run_id, number)
-        for run_id, lines in store.lines().items()
-        for number in lines
-        if lines[number].finished
-    ]
+    heads = [head for lines in store.lines().values() for head in lines.values()]
+    return [(head.run_id, head.trial) for head in heads if head.finished]
 
 
 def lines_of(experiment="out/bars"):
@@ -93,20 +84,10 @@ def change_manifest(experiment, change):
 def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", **table):
     """A manifest of an experiment that was never run."""
     about = {"format": FORMAT, "versions": {}, "experiment": experiment, "description": description}
-    about |= {
-        "trials": trials,
-        "seed": 1,
-        "table": TableSpec.model_construct(**table),
-        "cells": [*cells],
-    }
-    about |= {
-        "settings": [],
-        "others": [],
-        "courses": {},
-        "upper_bounds": bounds or {},
-        "digests": {},
-    }
-    return Manifest(**about, grid_folder="", grid_commit=None, machine={})
+    about |= {"trials": trials, "seed": 1, "table": TableSpec.model_construct(**table)}
+    about |= {"cells": [*cells], "settings": [], "others": [], "upper_bounds": bounds or {}}
+    about |= {"courses": {}, "digests": {}, "machine": {}, "grid_folder": "", "grid_commit": None}
+    return Manifest(**about)
 
 
 def as_text(content):
@@ -128,15 +109,8 @@ def forget(experiment, *keys):
         path.write_bytes(path.read_bytes().replace(lines_of(experiment)[key], b""))
 
 
-OTHERS = (
-    "Thumbs.db",
-    ".DS_Store",
-    "._trial-000.csv",
-    "trial-000 (copy).csv",
-    "notes.txt",
-    "old.zip",
-    "1.json",
-)
+OTHERS = ["Thumbs.db", ".DS_Store", "._trial-000.csv", "trial-000 (copy).csv", "notes.txt"]
+OTHERS += ["old.zip", "1.json"]
 
 
 def throw_in(experiment):
@@ -157,8 +131,5 @@ def put_machine(store, run_id, number, arrays):
     """Put another machine in the place of a finished trial's, as if the trial had ended with it."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)
-    change_record(
-        store.folder,
-        (run_id, number),
-        lambda record: record.update(machine=as_text(stream.getvalue())),
-    )
+    machine = as_text(stream.getvalue())
+    change_record(store.folder, (run_id, number), lambda record: record.update(machine=machine))

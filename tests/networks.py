@@ -5,23 +5,16 @@ import itertools
 import numpy as np
 from cbm_cli.reference import states
 
-RBM, TWO, THREE, FOUR = (
-    (4, 3),
-    (5, 4, 3),
-    (4, 3, 3, 2),
-    (3, 2, 3, 2, 2),
-)  # layers, the visible one first
+# Layers, the visible one first
+RBM, TWO, THREE, FOUR = (4, 3), (5, 4, 3), (4, 3, 3, 2), (3, 2, 3, 2, 2)
 
 
 def layered(layers, seed, scale=1.0):
     """Weights, biases and offsets of every layer, of the centered energy."""
     rng = np.random.default_rng(seed)
     weights = [scale * rng.standard_normal(shape) for shape in itertools.pairwise(layers)]
-    return (
-        weights,
-        [scale * rng.standard_normal(n) for n in layers],
-        [rng.random(n) for n in layers],
-    )
+    biases = [scale * rng.standard_normal(n) for n in layers]
+    return weights, biases, [rng.random(n) for n in layers]
 
 
 def layered_energy(machine, layer_states):

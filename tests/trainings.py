@@ -43,6 +43,41 @@ def finish_in_pieces(run, store, chance, seed):
     return result, stops
 
 
+ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
+THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
+RBM = {
+    "data": {"name": "bars-and-stripes", "size": 2},  # a name; the rows are THREE_PARTS
+    "model": {"kind": "rbm", "hidden": 3},
+    "offsets": "dd^b_s",
+    "sampler": "PCD-1",
+    "learning_rate": 0.1,
+    "epochs": 5,  # of 4 updates
+    "batch": 5,
+    "weight_scale": 2.0,  # so that what the chains are at matters to every update
+}
+DBM = RBM | {"model": {"kind": "dbm", "hidden": [4, 3]}, "offsets": "dad^b_s"}
+CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "drr^b_s", "sampler": None}
+CODER = RBM | CODER
+_ANNEALED = {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}
+_RECORD = {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}
+TRAININGS = {  # one of each kind that could end otherwise if it is stopped, continued or moved
+    "PCD": RBM,
+    "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b"},
+    "CD with batches of all rows": RBM | {"sampler": "CD-1", "batch": "full"},
+    "second sampler": RBM | {"offsets": "mm^b", "offsets_from": "independent"},
+    "stations off the grid": RBM | {"evaluate": {"every": 7}},
+    "one long interval": RBM | {"evaluate": {"every": 30}},
+    "AIS": RBM | {"evaluate": _ANNEALED},
+    "recorders": RBM | {"record": _RECORD},
+    "decay": RBM | {"learning_rate": {"start": 0.1, "decay": 0.5, "every": "3 epochs"}},
+    "DBM": DBM,
+    "DBM off the grid": DBM | {"evaluate": {"every": 7}},
+    "pre-training": DBM | {"pretraining": {"epochs": 2}},
+    "auto encoder": CODER,
+    "early stopping": CODER | {"early_stopping": {"look_ahead": 2}},
+    "divergence": RBM | {"learning_rate": 1e30},
+}
+
 FIXED = {"visible": 0, "hidden": 0.3}
 
 # Ways to step, in settings and in the plan of the reference; epochs have 3 batches

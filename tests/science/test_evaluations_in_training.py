@@ -17,12 +17,10 @@ RNG = np.random.default_rng(5)
 ROWS = [(RNG.random((n, 6)) < 0.4).astype(np.uint8) for n in (30, 250, 9)]
 PARTS = Dataset("rows", ROWS[0], valid=ROWS[2], test=ROWS[1])
 GREY = Dataset("grey", RNG.integers(0, 256, (20, 6)).astype(np.uint8), levels=255)
+ASIDE = {"sampler": "PT_4", "offsets_from": "independent"}
 TRIALS = {
     "PCD-1": ({}, Dataset("rows", ROWS[0])),
-    "PT_4, another sampler for offsets": (
-        {"sampler": "PT_4", "offsets_from": "independent"},
-        PARTS,
-    ),
+    "PT_4, another sampler for offsets": (ASIDE, PARTS),
     "more hidden units than visible ones": ({"model": {"kind": "rbm", "hidden": 9}}, PARTS),
     "grey rows, momentum": ({"momentum": 0.5}, GREY),
     "a last evaluation alone": ({"evaluate": {"every": 99}}, PARTS),
@@ -36,30 +34,22 @@ TRIALS = {
 
 def outcome(name, pause=lambda: False):
     changes, data = TRIALS[name]
-    trial = Trial(
-        "test",
-        rbm_settings(**{"updates": 100, "batch": 10, "evaluate": {"every": 7}} | changes),
-        0,
-        1,
-    )
+    base = {"updates": 100, "batch": 10, "evaluate": {"every": 7}}
+    trial = Trial("test", rbm_settings(**base | changes), 0, 1)
     made = run_trial(trial, data, should_pause=pause)
     while isinstance(made, Progress):
         made = run_trial(trial, data, made, should_pause=pause)
     machines = [made.machine, made.best_machine or {}]
-    arrays = [
-        made.curve,
-        made.records,
-        *(array for machine in machines for array in machine.values()),
-    ]
-    return made.columns, made.diverged, [array.tobytes() for array in arrays if array is not None]
+    arrays = [made.curve, *(array for machine in machines for array in machine.values())]
+    arrays += [] if made.records is None else [made.records]
+    return made.columns, made.diverged, [array.tobytes() for array in arrays]
 
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_a_trial_ends_in_the_same_bytes_as_if_python_made_its_evaluations(name, monkeypatch):
     made, asked = [], learner.Learner.advance_through
-    monkeypatch.setattr(
-        learner.Learner, "advance_through", lambda *given: (made.append(1), asked(*given))[1]
-    )
+    counting = lambda *given: (made.append(1), asked(*given))[1]  # noqa: E731
+    monkeypatch.setattr(learner.Learner, "advance_through", counting)
     found, turns = outcome(name), count()
     assert made
     assert outcome(name, lambda: next(turns) % 3 == 2) == found  # stopped after every other call

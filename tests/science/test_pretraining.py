@@ -14,7 +14,6 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines import streams
 from cbm_cli.results import Progress, Store
-from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 from numpy.testing import assert_allclose, assert_array_equal
@@ -22,7 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.builders import cbm
 from tests.journals import contents_of, forget, lines_of
 from tests.oracles import Trainer, plan
-from tests.trainings import finish_in_pieces
+from tests.trainings import RBM
 
 ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
 
@@ -31,18 +30,9 @@ DATA = Dataset("five", ROWS)
 
 
 def settings(hidden=(4, 3), **changes):
-    base = {
-        "data": {"name": "bars-and-stripes", "size": 2},
-        "model": {"kind": "dbm", "hidden": list(hidden)},
-        "offsets": "d" * (1 + len(hidden)) + "^b_s",
-        "sampler": "PCD-1",
-        "learning_rate": 0.1,
-        "weight_scale": 0.3,
-        "epochs": 4,
-        "batch": 5,
-        "pretraining": {"epochs": 6},
-    }
-    return Settings(**base | changes)
+    base = {"model": {"kind": "dbm", "hidden": list(hidden)}, "weight_scale": 0.3, "epochs": 4}
+    base |= {"offsets": "d" * (1 + len(hidden)) + "^b_s", "pretraining": {"epochs": 6}}
+    return Settings(**RBM | base | changes)
 
 
 def pretrained(its):
@@ -70,15 +60,10 @@ def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
     found, last = now.pretrained, len(hidden) - 1
     values = [np.random.default_rng(1).random(size) for size in (5, *hidden)]
     up = [(1 + (k == 0)) * values[k] @ found[f"W_{k}"] + found[f"c_{k}"] for k in range(last + 1)]
-    down = [
-        (1 + (k == last)) * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"]
-        for k in range(last + 1)
-    ]
-    expected = [
-        down[0],
-        *((above + below) / 2 for above, below in zip(up, down[1:], strict=False)),
-        up[last],
-    ]
+    gains = [1 + (k == last) for k in range(last + 1)]
+    down = [gains[k] * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"] for k in range(last + 1)]
+    inner = [(above + below) / 2 for above, below in zip(up, down[1:], strict=False)]
+    expected = [down[0], *inner, up[last]]
     for layer, bias in enumerate(biases):
         heard = bias + (values[layer - 1] @ weights[layer - 1] if layer else 0)
         heard = heard + (weights[layer] @ values[layer + 1] if layer <= last else 0)
@@ -104,9 +89,8 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
 
     Its data are the mean activities of the layer below, where its biases and offsets start.
     """
-    its = settings(
-        hidden, offsets="d" * (1 + len(hidden)) + "^b", pretraining={"epochs": 5}, batch="full"
-    )
+    offsets = "d" * (1 + len(hidden)) + "^b"
+    its = settings(hidden, offsets=offsets, pretraining={"epochs": 5}, batch="full")
     pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
     now.state, x = pretraining.first_state(now), ROWS.astype(float)
     for k, (n, m) in enumerate(itertools.pairwise((5, *hidden))):
@@ -157,25 +141,6 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
 OWN = {"epochs": 6, "learning_rate": 0.2}
 
 
-@pytest.mark.parametrize(
-    ("changes", "chance"),
-    [({}, 0.2), ({"hidden": (4, 3, 2), "sampler": "CD-1"}, 0.6)],
-)
-def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
-    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
-    trial = Trial("test", settings(**changes), 0, 1)
-    whole = run_trial(trial, DATA)
-    stretch = lambda since, pause: run_trial(trial, DATA, since, should_pause=pause)  # noqa: E731
-    result, stops = finish_in_pieces(stretch, Store(tmp_path), chance, str(changes) + str(chance))
-    assert len({stage for stage, _ in stops}) > 2  # stopped in every layer, and after them
-    assert result.curve.tobytes() == whole.curve.tobytes()
-    for one, other in ((result.machine, whole.machine), (result.pretrained, whole.pretrained)):
-        assert {name: a.tobytes() for name, a in one.items()} == {
-            n: a.tobytes() for n, a in other.items()
-        }
-    assert sorted(whole.pretrained)[:2] == ["W_0", "W_1"]
-
-
 GRID = """
 defaults: {trials: 2, seed: 5}
 experiments:
@@ -205,18 +170,15 @@ def layers_in(experiment):
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypatch, jobs):
     calls, advance = [], LayerTraining.advance
-    monkeypatch.setattr(
-        LayerTraining, "advance", lambda *args: calls.append(args[0].seed) or advance(*args)
-    )
+    counting = lambda *args: calls.append(args[0].seed) or advance(*args)  # noqa: E731
+    monkeypatch.setattr(LayerTraining, "advance", counting)
     run(GRID, "alone")
     alone, steps = contents_of("alone"), len(calls)
     calls.clear()
     four = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.05, 0.03, 0.02]")
     run(four, "together", jobs=jobs)
     assert len({*calls}) == 2 * (jobs == 0)
-    assert (
-        len(calls) < 2 * steps
-    )  # not four times as many for all four cells; pieces end by the clock
+    assert len(calls) < 2 * steps  # not four times as many; pieces end by the clock
     (stored,) = layers_in("together/deep")  # one folder for all four cells
     assert sorted(path.name for path in stored.iterdir()) == ["trial-000.npz", "trial-001.npz"]
     assert len(alone) == 4
@@ -263,9 +225,7 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     run(GRID, "out")
     whole = contents_of("out")
     with monkeypatch.context() as again:
-        again.setattr(
-            LayerTraining, "advance", lambda *args: pytest.fail("layers are trained again")
-        )
+        again.setattr(LayerTraining, "advance", lambda *_: pytest.fail("layers are trained again"))
         run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
     assert {*Store(Path("out/deep")).summary()["learning_rate"]} == {0.03}
     (path,) = (folder / "trial-000.npz" for folder in layers_in("out/deep"))

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import Trial
+from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Outcome, Progress, Store
 from cbm_cli.results.outcome import read_progress
 from cbm_cli.trial import loop as trial_loop
@@ -16,34 +15,24 @@ from cbm_cli.trial.loop import run_trial
 
 from tests.builders import cbm, numbers, problems_of
 from tests.journals import forget, lines_of, trials_of
-from tests.trainings import finish_in_pieces, rbm_settings
-
-ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
-THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
+from tests.trainings import THREE_PARTS, TRAININGS, finish_in_pieces, rbm_settings
 
 
 def settings(**changes):
-    base = {
-        "offsets": "aa^b_s",
-        "sampler": "PT_3",
-        "updates": 60,
-        "batch": 5,
-        "evaluate": {"every": 7},
-    }
-    return rbm_settings(**base | changes)
+    base = {"offsets": "aa^b_s", "sampler": "PT_3", "updates": 60, "batch": 5}
+    return rbm_settings(**base | {"evaluate": {"every": 7}} | changes)
 
 
 def same(one, other):
     assert one.columns == other.columns
     assert one.curve.tobytes() == other.curve.tobytes()
-    for mine, yours in ((one.machine, other.machine), (one.best_machine, other.best_machine)):
-        assert {k: a.tobytes() for k, a in mine.items()} == {
-            k: a.tobytes() for k, a in yours.items()
-        }
+    for kind in ("machine", "best_machine", "pretrained"):
+        mine, yours = (getattr(outcome, kind) or {} for outcome in (one, other))
+        assert mine.keys() == yours.keys()
+        assert all(array.tobytes() == yours[name].tobytes() for name, array in mine.items())
 
 
 AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}
-CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "drr^b_s", "sampler": None}
 
 
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
@@ -56,35 +45,30 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     result, stretches = None, 0
     while not isinstance(result, Outcome):
         asked = itertools.count()
-        result = run_trial(
-            trial,
-            THREE_PARTS,
-            result,
-            should_pause=lambda asked=asked: next(asked) > 0,
-            should_stop=bool,
-        )
+        pause = {"should_pause": lambda asked=asked: next(asked) > 0, "should_stop": bool}
+        result = run_trial(trial, THREE_PARTS, result, **pause)
         stretches += 1
         assert stretches <= 20 + 2  # a call of one update each, and the evaluations at 0 and 20
     same(result, run_trial(trial, THREE_PARTS))
 
 
-@pytest.mark.parametrize(
-    ("changes", "chance"),
-    [({}, 0.3), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (CODER, 0.3)],
-)
-def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
-    monkeypatch.setattr(
-        trial_loop, "LONGEST_CALL", 0.0
-    )  # the shortest calls: the most places to stop at
-    trial = Trial("test", settings(**{"updates": 30} | changes), 0, 1)
+STOPPED = ["PT", "CD with batches of all rows", "AIS", "auto encoder", "DBM", "pre-training"]
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the most places to stop at
+    length = {"epochs": None, "updates": 30}
+    trial = Trial("test", Settings(**TRAININGS[name] | length), 0, 1)
     whole = run_trial(trial, THREE_PARTS)
     store = Store(tmp_path / "test")
 
     def run(since, should_pause):
         return run_trial(trial, THREE_PARTS, since, should_pause=should_pause)
 
-    result, stops = finish_in_pieces(run, store, chance, str(changes) + str(chance))
+    result, stops = finish_in_pieces(run, store, 0.1 if name == "AIS" else 0.3, name)
     assert len(stops) > 2
+    assert len({stage for stage, _ in stops}) == (3 if name == "pre-training" else 1)
     same(result, whole)
     store.write("run", trial, result, "course")
     assert not store.state_path("course", "run", 0).exists()
@@ -116,9 +100,8 @@ def test_an_evaluation_reads_a_few_earlier_ones_however_many_there_are():
 
 def test_a_value_that_is_not_finite_is_a_divergence_at_its_update():
     """Parameters of 1e38 are finite, sums of them are not; with 1e30 both are."""
-    outcomes = [
-        run_trial(Trial("test", settings(learning_rate=r), 0, 1), THREE_PARTS) for r in (1e30, 3e38)
-    ]
+    trials = [Trial("test", settings(learning_rate=rate), 0, 1) for rate in (1e30, 3e38)]
+    outcomes = [run_trial(trial, THREE_PARTS) for trial in trials]
     assert [outcome.diverged for outcome in outcomes] == [None, 7]
     assert [outcome.curve[-1, 0] for outcome in outcomes] == [60, 7]
     assert (outcomes[0].curve[:, 2:] < 0).all()

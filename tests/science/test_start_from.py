@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cbm_cli.arrays import content_of
-from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import start as starts
 from cbm_cli.execution.plan import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
@@ -21,44 +20,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.builders import GRID as TOYS
 from tests.builders import cbm, dry, files, numbers, problems_of, run_grid, summary
 from tests.journals import contents_of, put_machine, trials_of
+from tests.trainings import CODER, DBM, RBM, ROWS, THREE_PARTS, TRAININGS
 
-ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
-DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
 SHORT, LONG = 5, 10  # epochs of 4 updates
-RBM = {
-    "data": {"name": "bars-and-stripes", "size": 2},
-    "model": {"kind": "rbm", "hidden": 3},
-    "offsets": "dd^b_s",
-    "sampler": "PCD-1",
-    "learning_rate": 0.1,
-    "epochs": SHORT,
-    "batch": 5,
-    "weight_scale": 2.0,  # so that what the chains are at matters to every update
-}
-DBM = RBM | {"model": {"kind": "dbm", "hidden": [4, 3]}, "offsets": "dad^b_s"}
-CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "ddd^b_s", "sampler": None}
-CODER = RBM | CODER
-ANNEALED = {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}
-RECORD = {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}
-TRAININGS = {
-    "PCD": RBM,
-    "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b"},
-    "CD with batches of all rows": RBM | {"sampler": "CD-1", "batch": "full"},
-    "second sampler": RBM | {"offsets": "mm^b", "offsets_from": "independent"},
-    "stations off the grid": RBM | {"evaluate": {"every": 7}},
-    "one long interval": RBM | {"evaluate": {"every": 30}},
-    "AIS": RBM | {"evaluate": ANNEALED},
-    "recorders": RBM | {"record": RECORD},
-    "decay": RBM | {"learning_rate": {"start": 0.1, "decay": 0.5, "every": "3 epochs"}},
-    "DBM": DBM,
-    "DBM off the grid": DBM | {"evaluate": {"method": "exact", "every": 7}},
-    "pre-training": DBM | {"pretraining": {"epochs": 2}},
-    "auto encoder": CODER,
-    "early stopping": CODER | {"early_stopping": {"look_ahead": 2}},
-    "divergence": RBM | {"learning_rate": 1e30},
-}
-
-
 RUN, COURSE = "toy_00000000aa", "toy_00000000bb"
 
 
@@ -71,7 +35,7 @@ def long(monkeypatch):
 def since(root, epochs, settings=RBM, course=COURSE):
     """Where a training of so many epochs starts that finds the states of a results folder."""
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
-    job = Job(trial, "toy_00000000cc", DATA, (Store(root / "new"),), course=course)
+    job = Job(trial, "toy_00000000cc", THREE_PARTS, (Store(root / "new"),), course=course)
     return _counted(job, Agenda([], {}, {}, {}), states_in(root)).since()
 
 
@@ -79,7 +43,7 @@ def run_into(folder, epochs, settings, since=None):
     """Train for so many epochs; return the store with the trial in it, under one name whatever the length."""
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
     store = Store(folder / "test")
-    store.write(RUN, trial, run_trial(trial, DATA, since), course=COURSE)
+    store.write(RUN, trial, run_trial(trial, THREE_PARTS, since), course=COURSE)
     store.flush()
     return store
 
@@ -112,11 +76,14 @@ def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tm
 
 def test_an_interrupted_training_goes_on_to_any_longer_length_but_no_shorter_one(tmp_path):
     trials = [Trial("test", Settings(**RBM | {"epochs": epochs}), 0, 1) for epochs in (SHORT, LONG)]
-    paused = run_trial(trials[0], DATA, should_pause=iter([False] * 5 + [True]).__next__)
+    paused = run_trial(trials[0], THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__)
     assert 4 < paused.update < 4 * SHORT
     Store(tmp_path / "test").write_progress(RUN, 0, paused, COURSE)
     assert since(tmp_path, 1) is None
-    whole, resumed = run_trial(trials[1], DATA), run_trial(trials[1], DATA, since(tmp_path, LONG))
+    whole, resumed = (
+        run_trial(trials[1], THREE_PARTS),
+        run_trial(trials[1], THREE_PARTS, since(tmp_path, LONG)),
+    )
     assert resumed.curve.tobytes() == whole.curve.tobytes()
     assert all((resumed.machine[name] == array).all() for name, array in whole.machine.items())
 
@@ -131,13 +98,13 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
     store = run_into(tmp_path, SHORT, settings | slow)
     name, content = store.machine(RUN, 0)
     other = Settings(**settings | {"offsets": letter * (2 if settings is RBM else 3)})
-    state = start_from_machine(other, DATA, 5, read_machine(name, content))
+    state = start_from_machine(other, THREE_PARTS, 5, read_machine(name, content))
     if letter == "0":
         assert not state.mu.any()
         assert not state.lam.any()
     else:
         assert_array_equal(state.mu[:6], np.load(io.BytesIO(content))["offsets_0"])
-    outcome = run_trial(Trial("test", other, 0, 5), DATA, Progress(state))
+    outcome = run_trial(Trial("test", other, 0, 5), THREE_PARTS, Progress(state))
     last = store.curve(RUN, 0).iloc[-1]
     measured = [name for name in outcome.columns if name.endswith(("log_likelihood", "cost"))]
     assert measured
@@ -148,8 +115,8 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
 def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has(tmp_path):
     store = run_into(tmp_path, SHORT, RBM | {"offsets": "mm^b"})
     settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
-    state = start_from_machine(settings, DATA, 5, read_machine(*store.machine(RUN, 0)))
-    assert_allclose(state.mu, DATA.train.mean(0), rtol=1e-6)
+    state = start_from_machine(settings, THREE_PARTS, 5, read_machine(*store.machine(RUN, 0)))
+    assert_allclose(state.mu, THREE_PARTS.train.mean(0), rtol=1e-6)
 
 
 def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):
@@ -158,16 +125,16 @@ def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_change
     trial = Trial("test", Settings(**RBM), 0, 7)
 
     def started():
-        return Progress(start_from_machine(trial.settings, DATA, trial.seed, machine))
+        return Progress(start_from_machine(trial.settings, THREE_PARTS, trial.seed, machine))
 
-    whole = run_trial(trial, DATA, started())
+    whole = run_trial(trial, THREE_PARTS, started())
     stop = iter([False, False, False, True]).__next__
-    paused = run_trial(trial, DATA, started(), should_pause=stop)
+    paused = run_trial(trial, THREE_PARTS, started(), should_pause=stop)
     assert 0 < paused.update < 4 * SHORT
     store.write_progress("second", 0, paused, "course", "digest")
     state = store.state_path("course", "second", 0)
     assert read_progress(state, "another digest") is None
-    resumed = run_trial(trial, DATA, read_progress(state, "digest"))
+    resumed = run_trial(trial, THREE_PARTS, read_progress(state, "digest"))
     assert resumed.curve.tobytes() == whole.curve.tobytes()
     assert all((resumed.machine[name] == array).all() for name, array in whole.machine.items())
 
