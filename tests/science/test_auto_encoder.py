@@ -79,26 +79,21 @@ def moved_offsets(pairs, y, z, learner, update):
     plan, letters = learner.plan, re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
     below, above = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
     noise_y, noise_z = noises(plan, update, below.sum(), above.sum())
-    noise_y, noise_z = (
-        np.split(noise_y, below.cumsum()[:-1]),
-        np.split(noise_z, above.cumsum()[:-1]),
-    )
+    noise_y = np.split(noise_y, below.cumsum()[:-1])
+    noise_z = np.split(noise_z, above.cumsum()[:-1])
     nus, slides = learner.settings.sliding_factor, "_s" in learner.settings.offsets
     nu_x, nu_h = (nus.visible, nus.hidden) if slides else (1, 1)
 
     def moved(offset, letter, units, noise, nu):
         mean = units.mean(axis=0)
-        return ref.moving_average(
-            offset, ref.offset_target(ref.LETTERS[letter], mean, mean, noise), nu
-        )
+        target = ref.offset_target(ref.LETTERS[letter], mean, mean, noise)
+        return ref.moving_average(offset, target, nu)
 
-    return [
-        (
-            moved(mu, letters[k], y[k], noise_y[k], nu_h if k else nu_x),
-            moved(lam, letters[k + 1], z[k + 1], noise_z[k], nu_h),
-        )
-        for k, (_, (mu, lam)) in enumerate(pairs)
-    ]
+    found = []
+    for k, (_, (mu, lam)) in enumerate(pairs):
+        visible = moved(mu, letters[k], y[k], noise_y[k], nu_h if k else nu_x)
+        found.append((visible, moved(lam, letters[k + 1], z[k + 1], noise_z[k], nu_h)))
+    return found
 
 
 def plain_pairs(state, sizes):
@@ -111,10 +106,8 @@ def reference_descent(pairs, velocity, x, learner, its, update):
     before, now = learner.plan.offsets.before, [offsets for _, offsets in pairs]
 
     def centered(offsets):
-        return [
-            (ref.transform(theta, [0 * offset for offset in to], to), to)
-            for (theta, _), to in zip(pairs, offsets, strict=True)
-        ]
+        both = [(theta, to) for (theta, _), to in zip(pairs, offsets, strict=True)]
+        return [(ref.transform(theta, [0 * it for it in to], to), to) for theta, to in both]
 
     new = moved_offsets(pairs, *ref.auto_encode(x, centered(now)), learner, update)
     used = new if before else now
@@ -134,9 +127,8 @@ def assert_descends(learner, state, its, updates, shuffled=False):
     for update in range(updates):
         x = unit * batch_of(learner.data.train, its, update, shuffled)
         pairs = reference_descent(pairs, velocity, x, learner, its, update)
-        learn_auto_encoder(
-            state, learner.sizes, learner.data.train, learner.plan, update, update + 1
-        )
+        rows = learner.data.train
+        learn_auto_encoder(state, learner.sizes, rows, learner.plan, update, update + 1)
         for one, other in zip(plain_pairs(state, learner.sizes), pairs, strict=True):
             for array, wanted in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
                 assert_allclose(array, wanted, atol=5e-5)  # float32 against float64
@@ -177,25 +169,21 @@ def test_binary_rows_of_many_units_are_added_up_and_not_multiplied(hidden):
     learner = Learner(settings(hidden), Dataset("many", rows[:40], rows[40:50], rows[50:]), 3)
     assert worth_packing(40, 30, 36)
     assert worth_packing(30, 40, 36)
-    assert_descends(
-        learner, random_state(learner, seed=1, scale=0.3), plan(1, 1, 40, learning_rate=0.2), 3
-    )
+    state, its = random_state(learner, seed=1, scale=0.3), plan(1, 1, 40, learning_rate=0.2)
+    assert_descends(learner, state, its, 3)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_training_are_those_of_the_reference(name):
     given, followed = OPTIONS[name]
     scheme = "d" * (1 + np.size(given.get("hidden", 3))) + "^b_s"
-    options = {
-        "scheme": scheme,
-        "sliding_factor": {"visible": 0.2, "hidden": 0.3},
-        "batch": 4,
-    } | given
-    learner = Learner(settings(**options), coins(6), 2024)
-    its = plan(1, 1, 4, **{"learning_rate": 0.2} | followed)
-    assert_descends(
-        learner, learner.start(), its, updates=12, shuffled=followed.get("shuffled", True)
+    options = {"sliding_factor": {"visible": 0.2, "hidden": 0.3}, "batch": 4, "scheme": scheme}
+    learner = Learner(settings(**options | given), coins(6), 2024)
+    its, shuffled = (
+        plan(1, 1, 4, **{"learning_rate": 0.2} | followed),
+        followed.get("shuffled", True),
     )
+    assert_descends(learner, learner.start(), its, updates=12, shuffled=shuffled)
 
 
 def test_many_rows_are_evaluated_in_pieces_that_can_be_stopped():
@@ -234,13 +222,7 @@ def test_the_cost_of_saturated_units_is_finite():
 def test_all_schemes_compute_the_same_function_before_training(hidden):
     layers = 1 + np.size(hidden)
     outputs, offsets = [], []
-    for scheme in (
-        "0" * layers,
-        "d" * layers,
-        "h" * layers,
-        "d" + "0" * (layers - 1),
-        "r" * layers,
-    ):
+    for scheme in (*(letter * layers for letter in "0dhr"), "d" + "0" * (layers - 1)):
         learner = Learner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
         file = learner.machine(learner.start())
         outputs.append(output_of(file, ROWS))
@@ -288,12 +270,10 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
     first.b[:] *= -1
     first.mu[:] = 1 - first.mu if letters != "00" else 0
     for update, (state, flip) in itertools.product(range(0, 60, 5), ((straight, 0), (mirror, 1))):
-        learn_auto_encoder(
-            state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 5
-        )
-        costs.append(
-            summed_costs(state, learner.sizes, DATA.valid ^ flip, learner.plan) / len(DATA.valid)
-        )
+        its = learner.sizes, DATA.train ^ flip, learner.plan
+        learn_auto_encoder(state, *its, update, update + 5)
+        cost = summed_costs(state, learner.sizes, DATA.valid ^ flip, learner.plan)
+        costs.append(cost / len(DATA.valid))
     one, other = costs[::2], costs[1::2]
     if letters == "00":
         assert np.abs(np.divide(one, other) - 1).max() > 1e-3  # fifty times the tolerance below
@@ -312,11 +292,7 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
         ([3, 2, 1, 5, 5, 5, 5, 4.5], 5, None),  # the fifth epoch ahead improves on the fourth
         ([3, 2, 1, 5, 5, 5, 5, 5, 0.5], 5, 3),  # the sixth comes too late
         ([3, 2, 1, 1 - 6e-6, 1 - 6e-6], 1, 4),  # falls by less than the tolerance, but falls
-        (
-            [3, 2, 1, 1 - 6e-6, 1 - 12e-6, 1 - 18e-6],
-            2,
-            5,
-        ),  # in each epoch by less, in two together by more
+        ([3, 2, 1, 1 - 6e-6, 1 - 12e-6, 1 - 18e-6], 2, 5),  # by more in two epochs together
         ([3, 1, 4, 2, 2, 2, 2], 3, 2),  # the fall to the fourth is one, though not below the second
         ([2, 2, 2], 2, 1),
         ([2, 2, 1.999], 2, None),

@@ -64,10 +64,8 @@ def own_machine(kind, sizes, size, all_of_them):
 
 
 def exact(machine, rows):
-    how = Method("exact")
-    return evaluate(
-        machine, Parts({"train": rows}, 1.0, np.zeros(rows.shape[1], np.float32)), how, "m.npz"
-    )
+    parts = Parts({"train": rows}, 1.0, np.zeros(rows.shape[1], np.float32))
+    return evaluate(machine, parts, Method("exact"), "m.npz")
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
@@ -89,22 +87,18 @@ def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
     """As in training with a huge rate: activations of 1e9 are rounded by 64."""
     W, b, c = random_machine(6, 4, seed=3, scale=1e9)
     best = states(6)[(-ref.free_energy(states(6), *wide((W, b, c)))).argmax()].astype(np.uint8)
-    found = [
-        evaluate(rbm(W, b, c), Parts({"train": row[None]}, 1.0, b), Method("exact", checked=False))
-        for row in (best, 1 - best)
-    ]
-    likelihoods = [by_part["train"]["log_likelihood"]["mean"] for _, by_part in found]
-    assert likelihoods[0] <= 0
-    assert likelihoods[1] < -1e9
+    likelihoods, how = [], Method("exact", checked=False)
+    for row in (best, 1 - best):
+        _, by_part = evaluate(rbm(W, b, c), Parts({"train": row[None]}, 1.0, b), how)
+        likelihoods.append(by_part["train"]["log_likelihood"]["mean"])
+    assert likelihoods[1] < -1e9 < likelihoods[0] <= 0
 
 
 @pytest.mark.parametrize("size", [2e38, 1e39, 1e300])
 def test_what_float32_cannot_hold_is_refused_where_it_is_used(size):
     machine, rows = own_machine("rbm", (6, 4), size, False), visible_rows((6, 4))
-    how, parts = (
-        Method("ais", temperatures=20, runs=5),
-        Parts({"train": rows}, 1.0, np.zeros(6, np.float32)),
-    )
+    how = Method("ais", temperatures=20, runs=5)
+    parts = Parts({"train": rows}, 1.0, np.zeros(6, np.float32))
     with pytest.raises(CbmError, match=r"^m\.npz: .*e\+"):
         evaluate(machine, parts, how, "m.npz")
 
@@ -138,18 +132,14 @@ def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction):
     to_h = x @ theta[0]
     for k, pair in enumerate(itertools.pairwise(betas.astype(float))):
         u_h, u_x = np.split(uniform(7, k, "sampler", to_h.size + x.size), [to_h.size])
-        x, to_h, gain = ref.ais_step(
-            to_h, theta, base, pair, u_h.reshape(to_h.shape), u_x.reshape(x.shape)
-        )
+        u_h, u_x = u_h.reshape(to_h.shape), u_x.reshape(x.shape)
+        x, to_h, gain = ref.ais_step(to_h, theta, base, pair, u_h, u_x)
         log_weight += gain
     assert (moved == x).all()
     assert_allclose(found, log_weight, atol=1e-5)
     _, pieces = kernel_walk(machine, base, start, betas, 7, cuts=(1, 20, 21))
-    assert (
-        pieces.tobytes()
-        == found.tobytes()
-        == walk(machine, base, start, betas, seed=7).log_weight.tobytes()
-    )
+    whole = walk(machine, base, start, betas, seed=7).log_weight
+    assert pieces.tobytes() == found.tobytes() == whole.tobytes()
     with pytest.raises(Stopped):
         walk(machine, base, start, betas, seed=7, should_stop=lambda: True)
 
@@ -162,9 +152,8 @@ def test_the_stated_error_is_kept_at_the_stated_rate(way):
         if way == "upwards":
             found, _ = ais(machine, base, seed, temperatures=100, runs=100)
         else:
-            found = reverse_ais(
-                machine, base, exact_samples(machine, 100, seed), seed, temperatures=100
-            )
+            samples = exact_samples(machine, 100, seed)
+            found = reverse_ais(machine, base, samples, seed, temperatures=100)
         inside += abs(found.log_z - exact) < 2 * found.standard_error
         low, high = found.interval
         assert low < found.log_z < high
@@ -176,9 +165,7 @@ def test_the_stated_error_is_kept_at_the_stated_rate(way):
 def test_exact_samples_have_the_machines_distribution(shape):
     machine = random_machine(*shape, seed=5)
     p = joint(*machine)[0].sum(axis=1)
-    assert (
-        deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5
-    )  # standard errors; 32 states
+    assert deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5  # of 32 states
 
 
 def test_effective_runs_and_doubts():
@@ -229,9 +216,10 @@ def estimated(machine, rows, unit=1.0, method="ais", sizes=None, **how):
     return common, by_part["train"]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "scale"), [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((4, 3, 3, 2), 2)]
-)
+SIZES = [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((4, 3, 3, 2), 2)]
+
+
+@pytest.mark.parametrize(("sizes", "scale"), SIZES)
 @pytest.mark.parametrize("unit", [1.0, 1 / 255])
 def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
     all_rows = (states(sizes[0]) * round(1 / unit)).astype(np.uint8)
@@ -241,9 +229,7 @@ def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
             common, answer = estimated(theta, rows, unit, sizes=sizes, runs=5)
             below = log_z(theta) - common["log_z_at_least"]
             assert below > 0
-            if (
-                len(sizes) == 2 and unit == 1 and len(rows) == len(all_rows)
-            ):  # rounding alone is lacking
+            if len(sizes) == 2 and unit == 1 and len(rows) == len(all_rows):  # but for rounding
                 assert below < 1e-5 * (1 + abs(log_z(theta)))
                 exact = log_likelihoods(*theta, rows).mean()
                 assert answer["log_likelihood_at_most"]["mean"] == pytest.approx(exact, abs=1e-4)
@@ -273,15 +259,11 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
         below = ref.log_partition(*wider) - common["log_z_at_least"]
         assert below > 0
         if len(sizes) == 2:
-            assert below < 2 * certificate.rounding(machine) + 1e-11 * (
-                1 + abs(common["log_z_at_least"])
-            )
+            size = 1 + abs(common["log_z_at_least"])
+            assert below < 2 * certificate.rounding(machine) + 1e-11 * size
             exact = np.mean(-ref.free_energy(rows, *wider) - ref.log_partition(*wider))
-            assert (
-                0
-                <= by_part["train"]["log_likelihood_at_most"]["mean"] - exact
-                < 2 * below + 1e-12 * abs(exact)
-            )
+            most = by_part["train"]["log_likelihood_at_most"]["mean"]
+            assert 0 <= most - exact < 2 * below + 1e-12 * abs(exact)
 
 
 def agreeing(seed, n=24, m=40):
@@ -317,9 +299,8 @@ def test_an_upper_bound_of_binary_rows_is_no_likelihood_above_0():
 def test_chains_find_states_that_rows_and_runs_have_not():
     machine = random_machine(12, 6, seed=3)
     one = np.zeros((1, 12), np.uint8)
-    few, many = (
-        estimated(machine, one, runs=2, temperatures=n)[0]["log_z_at_least"] for n in (400, 20_000)
-    )
+    how = ({"runs": 2, "temperatures": n} for n in (400, 20_000))
+    few, many = (estimated(machine, one, **it)[0]["log_z_at_least"] for it in how)
     assert few + 0.5 < many < log_z(machine)
 
 
@@ -357,9 +338,8 @@ def test_healthy_estimates_are_not_doubtful(n, count):
     doubtful = 0
     for seed in range(50):
         rows = np.random.default_rng(seed).permutation(states(n))[:count].astype(np.uint8)
-        common, _ = estimated(
-            random_machine(n, 6, seed=seed, scale=0.5), rows, seed=seed, temperatures=1000
-        )
+        machine = random_machine(n, 6, seed=seed, scale=0.5)
+        common, _ = estimated(machine, rows, seed=seed, temperatures=1000)
         doubtful += common["doubtful"]
     assert doubtful <= 1
 
@@ -368,20 +348,16 @@ def test_a_log_likelihood_above_what_is_possible_is_warned_about(monkeypatch):
     monkeypatch.setattr(likelihood, "base_rate", lambda mean, rows: np.zeros(9, np.float32))
     W, b, c = saved(scale=8.0)
     x, least = states(9), f"{log_z((W, b, c)):.2f}"
-    modes = x[
-        np.argsort(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))[-2:]
-    ]  # far above a state by chance
+    heaviest = np.argsort(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))
+    modes = x[heaviest[-2:]]  # far above a state by chance
     for rows, most in ((modes[[1, 1]], 0.0), (modes, -np.log(2))):
         np.savetxt("modes.csv", rows, "%d", ",")
         by_chance = {"temperatures": 3, "runs": 2}
         with pytest.warns(UserWarning, match="known") as told:
             answer = api.load("m.npz").evaluate(rows, "ais", **by_chance)
         assert least in str(told[0].message)
-        assert (
-            answer["log_likelihood_at_most"]["mean"]
-            <= most + 0.01
-            < answer["log_likelihood"]["mean"]
-        )
+        proved = answer["log_likelihood_at_most"]["mean"]
+        assert proved <= most + 0.01 < answer["log_likelihood"]["mean"]
         assert cbm("evaluate", "m.npz", "--data", "modes.csv", "--exact").stderr == ""
 
 
@@ -407,7 +383,6 @@ def test_finished_trials_gain_columns_and_lose_none(monkeypatch):
 def test_offsets_that_make_biases_infinite_are_refused_in_one_line():
     arrays = {"weights_0": np.full((2, 2), 1e308), "offsets_0": np.ones(2), "offsets_1": np.ones(2)}
     np.savez("m.npz", **arrays, biases_0=np.full(2, -1e308), biases_1=np.zeros(2))
-    (line,) = cbm(
-        "evaluate", "m.npz", "--data", "bars-and-stripes:size=2", code=2
-    ).stderr.splitlines()
+    refused = cbm("evaluate", "m.npz", "--data", "bars-and-stripes:size=2", code=2)
+    (line,) = refused.stderr.splitlines()
     assert "m.npz: " in line

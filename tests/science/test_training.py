@@ -93,14 +93,11 @@ def follow(state, trainer, rows, updates):
         assert_same_state(state, trainer)
 
 
+EACH = [*((SMALL, way) for way in WAYS), *itertools.product([TWO, THREE, FOUR], DEEP_WAYS)]
+
+
 @pytest.mark.parametrize("scheme", ["00000", "ddddd", "aaaaa", "mrhda"])
-@pytest.mark.parametrize(
-    ("layers", "way"),
-    [
-        *((SMALL, way) for way in WAYS),
-        *itertools.product([TWO, THREE, FOUR], DEEP_WAYS),
-    ],
-)
+@pytest.mark.parametrize(("layers", "way"), EACH)
 def test_updates_are_those_of_the_reference(layers, way, scheme):
     rows, slides = LAYER_ROWS[layers], {"before": scheme[0] in "0a", "sliding": (0.3, 0.2)}
     its = deep_plan(layers, len(rows), scheme[: len(layers)], **slides, **WAYS[way])
@@ -141,17 +138,13 @@ def test_training_can_be_cut_anywhere(layers, way):
         assert one.tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("layers", "scheme"),
-    [
-        *(
-            (SMALL, scheme)
-            for scheme in ("dd", "aa", "mm", "dm", "md", "hh", "d0", "h0", "00", "0d")
-        ),
-        *((TWO, 3 * letter) for letter in "dam"),
-        (THREE, "dddd"),
-    ],
-)
+SCHEMES = [
+    (SMALL, scheme) for scheme in ["dd", "aa", "mm", "dm", "md", "hh", "d0", "h0", "00", "0d"]
+]
+SCHEMES += [(TWO, "ddd"), (TWO, "aaa"), (TWO, "mmm"), (THREE, "dddd")]
+
+
+@pytest.mark.parametrize(("layers", "scheme"), SCHEMES)
 def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, scheme):
     """In log p of all visible states after 25 updates with exact model phases."""
     machine, rows = layered(layers, seed=9, scale=0.3), LAYER_ROWS[layers]
@@ -168,9 +161,8 @@ def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, schem
         return exact_log_likelihoods(flat, visible_rows(layers))
 
     plain = trained(machine, rows)
-    assert (
-        np.abs(plain - exact_log_likelihoods(flattened(machine), visible_rows(layers))).max() > 0.1
-    )
+    untrained = exact_log_likelihoods(flattened(machine), visible_rows(layers))
+    assert np.abs(plain - untrained).max() > 0.1
     for layer in range(len(layers)) if "0" not in scheme else [0]:
         mirror = flipped(machine, [np.full(size, at == layer) for at, size in enumerate(layers)])
         other = trained(mirror, rows if layer else 1 - rows)
@@ -205,27 +197,19 @@ def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(chan
 
 # As users write it
 
-SIX, BATCH, SEED, UPDATES = (
-    (6, 3),
-    4,
-    2024,
-    12,
-)  # 13 rows are 3 batches of an epoch; the last row is dropped
-BOTH = STEPS["momentum and decay"]
+SIX, SEED = (6, 3), 2024
+BATCH, UPDATES = 4, 12  # 13 rows are 3 batches of an epoch; the last row is dropped
+(STEP, FOLLOWED) = STEPS["momentum and decay"]
 KNOBS = STEPS | {
     "fewer chains": ({"chains": 3}, {"rows": 3}),
     "more chains": ({"chains": 9, "sampler": "PCD-2"}, {"rows": 9, "steps": 2}),
     "two sweeps before swaps": ({"sampler": "PT_4-2"}, {"temperatures": 4, "steps": 2}),
     "fixed visible offsets": ({"sliding_factor": FIXED}, {"factors": FIXED}),
-    "everything with chains": (
-        {"chains": 6, "shuffle": False} | BOTH[0],
-        {"rows": 6, "shuffled": False} | BOTH[1],
-    ),
-    "everything with tempering": (
-        {"sampler": "PT_3", "sliding_factor": FIXED} | BOTH[0],
-        {"temperatures": 3, "factors": FIXED} | BOTH[1],
-    ),
 }
+CHAINS = {"chains": 6, "shuffle": False} | STEP, {"rows": 6, "shuffled": False} | FOLLOWED
+KNOBS["everything with chains"] = CHAINS
+LADDER = {"sampler": "PT_3", "sliding_factor": FIXED} | STEP
+KNOBS["everything with tempering"] = LADDER, {"temperatures": 3, "factors": FIXED} | FOLLOWED
 
 
 def scheme_of(layers):
@@ -233,14 +217,9 @@ def scheme_of(layers):
 
 
 def learner_of(layers, **changes):
-    its = {
-        "model": {"kind": "rbm" if len(layers) == 2 else "dbm", "hidden": list(layers[1:])},
-        "offsets": f"{scheme_of(layers)}^b_s",
-        "sliding_factor": {"visible": 0.2, "hidden": 0.3},
-        "weight_scale": 0.7,
-        "updates": UPDATES,
-        "batch": BATCH,
-    }
+    its = {"model": {"kind": "rbm" if len(layers) == 2 else "dbm", "hidden": list(layers[1:])}}
+    its |= {"offsets": f"{scheme_of(layers)}^b_s", "weight_scale": 0.7, "batch": BATCH}
+    its |= {"sliding_factor": {"visible": 0.2, "hidden": 0.3}, "updates": UPDATES}
     learner = Learner(rbm_settings(**its | changes), coins(layers[0]), SEED)
     learner.plan = learner.plan._replace(tolerance=np.float32(1e-7), rounds=1000)
     return learner
@@ -297,9 +276,8 @@ def test_means_over_many_rows_are_exact(count):
     rows = np.ones((count, 3), np.uint8)
     rows[:, 1], rows[::7, 2] = 0, 0
     its = plan(3, 2, count, "dd", rows=4)
-    state = make_state(
-        random_machine(3, 2, 1), (np.zeros(3), np.zeros(2)), its, np.random.default_rng(1)
-    )
+    offsets = np.zeros(3), np.zeros(2)
+    state = make_state(random_machine(3, 2, 1), offsets, its, np.random.default_rng(1))
     hidden = ref.hidden_mean(rows, *wide((state.W, state.c))).mean(axis=0)
     learn(state, rows, its, 0, 1)
     assert_allclose(state.mu, rows.mean(axis=0), atol=1e-7)
@@ -318,10 +296,8 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
     ascend(machine, make_gradient(*map(aligned, (dW, dx, dh)), its.spans), its, np.float32(rate))
     wide_W, wide_x, wide_h, wide_mu, wide_lam = wide((dW, dx, dh, mu, lam))
     centered = wide_W - np.outer(wide_mu, wide_h) - np.outer(wide_x, wide_lam)
-    step = (
-        np.float64(np.float32(rate))
-        * ref.plain_step((centered, wide_x, wide_h), wide_mu, wide_lam)[2]
-    )
+    step = ref.plain_step((centered, wide_x, wide_h), wide_mu, wide_lam)[2]
+    step *= np.float64(np.float32(rate))
     assert np.abs(machine.c - (c + step)).max() <= 0.51 * np.spacing(np.float32(size))
 
 
@@ -330,9 +306,10 @@ def test_work_arrays_begin_at_a_cache_line():
         assert array.ctypes.data % 64 == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "count"), [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))]
-)
+COUNTS = [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))]
+
+
+@pytest.mark.parametrize(("kind", "count"), COUNTS)
 def test_random_settings_make_the_updates_of_the_reference(kind, count):
     """Of 1 to 513 units and 300 rows: products of bits by tables, tiles and complements are among them."""
     rng, sizes = np.random.default_rng(2), [(1, 2, 7, 16, 17, 33, 64)] * (kind == "dbm")
