@@ -11,7 +11,7 @@ against these functions. Numbers are those of the paper's equations in print, na
     (7)-(9)  grad_W, ...        gradient; standard without offsets     phases.gather_gradient
     (10)-(12) transform_W, ...  transform; from a plain machine        -, kernels keep plain biases
                                 (23)-(25), transformN_W, ...
-    (13)-(15) cgradW, ...       centered_gradient, plain_step          step: climb, climb_hidden
+    (13)-(15) cgradW, ...       centered_gradient, plain_step          step.ascend
     (16)     general_neuron     auto_encode                            auto_encoder.encode_and_decode
     (17)     MLE                inverse_sigmoid                        -, trial.start.first_machine
     (20)-(22) change_W, ...     flip                                   -

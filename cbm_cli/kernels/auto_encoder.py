@@ -69,9 +69,7 @@ class Pair(NamedTuple):
 
     machine: Machine
     velocity: Machine
-    gradient: (
-        Gradient  # of the cost: of W without offsets; the mean deltas of the decoder's and encoder's units
-    )
+    gradient: Gradient  # of the cost: of W without offsets; mean deltas of the decoder's and encoder's units
     mean: Means  # of the encoder's inputs y_l and of the decoder's inputs z_{l+1}
     lower: Array  # (2 B, n): y_l above the deltas of z_l
     upper: Array  # (2 B, m): the deltas of y_{l+1} above z_{l+1}

@@ -120,13 +120,6 @@ def _form(value: object) -> object:
     if isinstance(value, tuple):
         return type(value), tuple(map(_form, value))
     if isinstance(value, np.ndarray):
-        flags = value.flags
-        return (
-            value.dtype.str,
-            value.ndim,
-            flags.c_contiguous,
-            flags.f_contiguous,
-            flags.writeable,
-            flags.aligned,
-        )
+        its = value.flags
+        return value.dtype.str, value.ndim, its.c_contiguous, its.f_contiguous, its.writeable, its.aligned
     return type(value)

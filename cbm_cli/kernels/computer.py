@@ -32,32 +32,23 @@ def computer() -> dict[str, str]:
         "blas": [f"{one['internal_api']} {one['version']} for {one.get('architecture')}" for one in blas],
         "threads": [str(one["num_threads"]) for one in blas],
     }
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+        processor = next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    target, features = numba.config.CPU_NAME, numba.config.CPU_FEATURES
+    with contextlib.suppress(RuntimeError):  # the processor is not known
+        target = target or llvmlite.binding.get_host_cpu_name()
+        features = llvmlite.binding.get_host_cpu_features().flatten() if features is None else features
+    found = (features or "").split(",")
+    widest = next((vectors for vectors in _VECTORS if f"+{vectors}" in found), "no wide vectors")
     return {
-        "cpu": _cpu(),
-        "kernels": _target(),
+        "cpu": processor,
+        "kernels": f"{target or platform.machine()} with {widest}",
         **{name: ", ".join(sorted({*texts})) for name, texts in facts.items()},
         "libc": " ".join(platform.libc_ver()).strip() or platform.system(),
         "llvm": ".".join(map(str, llvmlite.binding.llvm_version_info)),
     }
-
-
-def _cpu() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _target() -> str:
-    """The processor and the widest vector instructions that kernels are compiled for."""
-    name, features = numba.config.CPU_NAME, numba.config.CPU_FEATURES
-    with contextlib.suppress(RuntimeError):  # the processor is not known
-        name = name or llvmlite.binding.get_host_cpu_name()
-        features = llvmlite.binding.get_host_cpu_features().flatten() if features is None else features
-    found = (features or "").split(",")
-    widest = next((vectors for vectors in _VECTORS if f"+{vectors}" in found), "no wide vectors")
-    return f"{name or platform.machine()} with {widest}"
 
 
 def combined(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:

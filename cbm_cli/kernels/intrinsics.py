@@ -22,20 +22,8 @@ def gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc):
     signature = types.void(long, long, long, long, long, a, long, b, long, types.float32, c, long)
 
     def codegen(context, builder, sig, args):
-        kinds = [
-            _BYTE,
-            _BYTE,
-            _BYTE,
-            _LONG,
-            _LONG,
-            _LONG,
-            *[_POINTER] * 2,
-            _LONG,
-            _POINTER,
-            _LONG,
-            *[_POINTER] * 2,
-            _LONG,
-        ]
+        pair = [_POINTER, _POINTER, _LONG]
+        kinds = [_BYTE] * 3 + [_LONG] * 3 + pair + [_POINTER, _LONG] + pair
         gemm = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, kinds), "numba_xxgemm")
         one, beta = (
             builder.bitcast(cgutils.alloca_once_value(builder, value), _POINTER)

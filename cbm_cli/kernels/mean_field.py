@@ -31,13 +31,7 @@ class Deep(NamedTuple):
     rounds: NDArray[np.int64]  # (3,) counts: rounds, batches, batches that did not converge
 
 
-def make_deep(
-    rows: int,
-    visible: int,
-    even: int,
-    odd: int,
-    counts: NDArray[np.int64] | None = None,
-) -> Deep:
+def make_deep(rows: int, visible: int, even: int, odd: int, counts: NDArray | None = None) -> Deep:
     """Allocate rows of a deep machine; rounds of mean field are counted in ``counts`` (3,)."""
     shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
     return Deep(

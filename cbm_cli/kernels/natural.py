@@ -145,16 +145,18 @@ def observe(machine: Machine, x: NDArray, q: Wide, share: float, out: Wide) -> f
     W, b, c, score = machine.W, machine.b, machine.c, 0.0
     for j in range(c.size):
         q[j] = c[j]
-        for i in range(b.size):
+    for i in range(b.size):
+        score += np.float64(x[i]) * b[i]
+        for j in range(c.size if x[i] != 0 else 0):
             q[j] += np.float64(x[i]) * W[i, j]
+    for j in range(c.size):
         e = math.exp(-abs(q[j]))
         score += max(q[j], 0.0) + math.log1p(e)
         q[j] = (1.0 if q[j] >= 0 else e) / (1.0 + e)
     for i in range(b.size + 1):
-        unit = np.float64(x[i]) if i < b.size else 1.0
-        score += unit * b[i] if i < b.size else 0.0
-        for j in range(q.size):
-            out[i * q.size + j] += share * unit * q[j]
+        weight = share * np.float64(x[i]) if i < b.size else share
+        for j in range(q.size if weight != 0 else 0):
+            out[i * q.size + j] += weight * q[j]
     return score
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean, merged
+from cbm_cli.kernels.compiling import merged
 from cbm_cli.kernels.machine import Array, Machine, aligned
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.random import NOISE, fill_uniform
@@ -32,18 +32,12 @@ def slide(
         offset[i] += factor[i] * (target - offset[i])
 
 
-@lean
-def draw_noise(noise: Means, seed: np.uint64, update: int) -> None:
-    """Fill both sides with the random numbers of an update."""
-    fill_uniform(noise.x, seed, update, NOISE, 0)
-    fill_uniform(noise.h, seed, update, NOISE, noise.x.size // 4)
-
-
 @merged
 def move_offsets(machine: Machine, data: Means, model: Means, noise: Means, plan: Plan, update: int) -> None:
     """Move both offsets, by the means of this update; the plain biases do not change."""
     how = plan.offsets
     if how.noisy:
-        draw_noise(noise, plan.seed, update)
+        fill_uniform(noise.x, plan.seed, update, NOISE, 0)
+        fill_uniform(noise.h, plan.seed, update, NOISE, noise.x.size // 4)
     slide(machine.mu, how.mu_mix, how.mu_factor, data.x, model.x, noise.x)
     slide(machine.lam, how.lam_mix, how.lam_factor, data.h, model.h, noise.h)

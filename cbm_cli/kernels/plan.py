@@ -30,9 +30,7 @@ class Plan(NamedTuple):
     batch: int  # B, rows of a batch
     rows: int  # R, rows of the model phase
     offsets: OffsetPlan
-    spans: NDArray[
-        np.int64
-    ]  # (N, 2) first hidden unit that a unit of x is connected with, one after the last
+    spans: NDArray[np.int64]  # (N, 2) first unit of h that a unit of x is connected with, one after the last
     visible: int  # units of x that are data: all N, or the first layer of a flat deep machine
     rates: Array = np.zeros(1, np.float32)  # learning rates eta ...
     rate_from: NDArray[np.int64] = np.zeros(1, np.int64)  # ... and the updates from which they hold

@@ -182,16 +182,6 @@ def _list_units(bits: Bits, units: int, off: bool) -> None:
             bits.fours[t, r] = (at - start) // 4
 
 
-@lean
-def _count_units(bits: Bits) -> int:
-    """Number of units that are on."""
-    count = 0
-    for q in range(bits.words.shape[0]):
-        for word in bits.words[q]:
-            count += ones(word)
-    return count
-
-
 @merged
 def worth_packing(rows: int, units: int, columns: int) -> bool:
     """Whether a product (rows, units) @ (units, columns) is large enough to beat sgemm."""
@@ -238,7 +228,10 @@ def _held(bits: Bits, start: int, j: int, width: int) -> int:
 def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M)."""
     rows, columns = out.shape
-    units, on = W.shape[1] if turned else W.shape[0], _count_units(bits)
+    units, on = W.shape[1] if turned else W.shape[0], 0
+    for q in range(bits.words.shape[0]):
+        for word in bits.words[q]:
+            on += ones(word)
     off = 2 * on > rows * units  # the complement: the sum of all rows less those of the units that are off
     gather = _prefers_gathering(bits, rows * units - on if off else on, columns)
     if gather:
@@ -250,11 +243,13 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
         for first in range(0, rows, block):
             last = min(rows, first + block)
             if gather:
-                _gather(bits, W, turned, j, width, first, last, first == 0, direct, off, out)
+                _gather(bits, W, turned, j, width, first, last, direct, off, out)
             else:
                 _look_up(bits, W, turned, j, width, first, last, direct, out)
             if gather and off:
-                _complement(bits, last - first, width)
+                for r in range(last - first):  # of the complement: less than all
+                    for i in range(width):
+                        bits.sums[r * width + i] = bits.total[i] - bits.sums[r * width + i]
             if not direct:
                 _unload(bits.sums, first, last, j, width, out)
         j += width
@@ -293,17 +288,13 @@ def _gather(
     width: int,
     first: int,
     last: int,
-    new: bool,
     direct: bool,
     off: bool,
     out: Array,
 ) -> None:
-    """Add up the rows of W at the listed units, for the rows first, ..., last - 1; and all if ``off``.
-
-    A ``new`` panel is not in the tile yet.
-    """
+    """Add up the rows of W at the listed units, for the rows first, ..., last - 1; and all if ``off``."""
     (tiles, rows, room), columns, size = bits.on.shape, out.shape[1], np.int64(width)
-    count = np.int64(room - _SPARE)
+    count, new = np.int64(room - _SPARE), first == 0  # a new panel is not in the tile yet
     for t in range(tiles):
         tile = bits.tile[_place(bits, W, turned, t * count, count, j, width, new or tiles > 1) :]
         if off and new:
@@ -327,15 +318,6 @@ def _place(
     if load:
         _load_tile(W, turned, start, count, j, width, bits.tile)
     return 0
-
-
-@lean
-def _complement(bits: Bits, rows: int, width: int) -> None:
-    """sums = total - sums."""
-    for r in range(rows):
-        row = bits.sums[r * width : (r + 1) * width]
-        for i in range(width):
-            row[i] = bits.total[i] - row[i]
 
 
 @lean
@@ -377,24 +359,17 @@ def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: in
         for v in range(0, width, 16):
             i = min(j + v, columns - 16)
             for k in range(start, stop, 16):
-                _load_turned(W, i, k, width, tile, (k - start) * width + v)
+                surplus, to = max(0, k + 16 - units), (k - start) * width + v
+                at = np.int64(i * units + k - surplus)  # a last block begins earlier, and its rows move up
+                turn_sixteen(W, at, np.int64(units), tile, np.int64(to), np.int64(width))
+                for u in range(16 - surplus if surplus else 0):
+                    copy_sixteen(tile, np.int64(to + (u + surplus) * width), tile, np.int64(to + u * width))
     else:
         for k in range(start, stop):
             for v in range(0, width, 16):
                 at = k * columns + min(j + v, columns - 16)
                 copy_sixteen(W, np.int64(at), tile, np.int64((k - start) * width + v))
     tile[(stop - start) * width : (count + 1) * width] = 0
-
-
-@lean
-def _load_turned(W: Array, i: int, k: int, width: int, tile: Array, to: int) -> None:
-    """Transpose W[i : i + 16, k : k + 16] to the tile; a last block begins earlier, and its rows move up."""
-    units = W.shape[1]
-    surplus = max(0, k + 16 - units)
-    at = i * units + k - surplus
-    turn_sixteen(W, np.int64(at), np.int64(units), tile, np.int64(to), np.int64(width))
-    for u in range(16 - surplus if surplus else 0):
-        copy_sixteen(tile, np.int64(to + (u + surplus) * width), tile, np.int64(to + u * width))
 
 
 @lean

@@ -74,42 +74,29 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None
     numbers = plan.steps * chains * (n + m) + chains
     numbers += -numbers % 4
     shared = rounds * plan.steps > 1  # sweeps multiply with the same weights
-    hidden = _side(to_h, h, n, beta, T, plan.to_hidden, shared)
+
+    def side(activation: Array, states: Array, others: int, factor: np.float32) -> Side:
+        units = states.shape[1]
+        count = long_rows(units, chains, T)
+        views = lengthened(activation, count), lengthened(states, count)
+        bits = bits_for(chains, units, others, shared)
+        return Side(
+            activation,
+            states,
+            bits,
+            *views,
+            aligned(np.repeat(factor * beta[:count], units)),
+            room(count * units),
+        )
+
+    hidden = side(to_h, h, n, plan.to_hidden)
     direct = means is not None and T == rounds == 1
-    return Chains(
-        _side(room(x.shape), x, m, beta, T, plan.to_visible, shared),
-        hidden,
-        beta,
-        room(chains),
-        direct,
-        means.reshape(hidden.long_states.shape) if means is not None and direct else hidden.long_activation,
-        room(min(rounds, max(1, _CHUNK // numbers)) * numbers),
-        numbers,
-        rounds,
-    )
-
-
-def _side(
-    activation: Array,
-    states: Array,
-    others: int,
-    beta: Array,
-    temperatures: int,
-    factor: np.float32,
-    shared: bool,
-) -> Side:
-    """Allocate a side whose states are multiplied with the weights to so many other units."""
-    chains, units = states.shape
-    count = long_rows(units, chains, temperatures)
-    return Side(
-        activation,
-        states,
-        bits_for(chains, units, others, shared),
-        lengthened(activation, count),
-        lengthened(states, count),
-        aligned(np.repeat(factor * beta[:count], units)),
-        room(count * units),
-    )
+    in_long_rows = hidden.long_activation
+    if means is not None and direct:
+        in_long_rows = means.reshape(hidden.long_states.shape)
+    u = room(min(rounds, max(1, _CHUNK // numbers)) * numbers)
+    visible = side(room(x.shape), x, m, plan.to_visible)
+    return Chains(visible, hidden, beta, room(chains), direct, in_long_rows, u, numbers, rounds)
 
 
 @merged

@@ -4,25 +4,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 
 from cbm_cli.cores import cores
 
 CORES: ContextVar[int] = ContextVar("cores", default=1)  # that the work of this context may use
 
 
-def use_cores(count: int) -> Token[int]:
-    """Let what runs in this context use so many cores, of those that there are.
-
-    What it computes does not depend on their number.
-    """
-    return CORES.set(min(count, cores()) if count > 1 else 1)
-
-
 @contextmanager
 def using_cores(count: int) -> Iterator[None]:
-    """`use_cores` for a while."""
-    before = use_cores(count)
+    """Let what runs in this context use so many cores, of those that there are: the results are the same."""
+    before = CORES.set(min(count, cores()) if count > 1 else 1)
     try:
         yield
     finally:

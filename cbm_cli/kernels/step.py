@@ -16,9 +16,7 @@ class Gradient(NamedTuple):
     W: Array  # (N, M)
     x: Array  # (N,)
     h: Array  # (M,)
-    spans: NDArray[
-        np.int64
-    ]  # (N, 2) first hidden unit that a unit of x is connected with, one after the last
+    spans: NDArray[np.int64]  # (N, 2) `Plan.spans`
     along_mu: Array  # (M,) the step of W times mu
 
 
@@ -53,21 +51,14 @@ def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, ra
         ascend(machine, gradient, plan, rate)
 
 
-@lean
-def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
-    """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`."""
-    climb(machine, gradient, plan, rate)
-    climb_hidden(machine.c, gradient.h, gradient.along_mu, rate)
-
-
 @lean_sum
-def climb(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
-    """Move W and b, and sum the step of W times mu over the rows.
+def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
+    """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`.
 
     <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu gradient.h' -
     gradient.x lam': the products then need no centered copies of the rows.
     """
-    W, b, _, mu, lam = machine
+    W, b, c, mu, lam = machine
     along_mu = gradient.along_mu  # c takes the sum: each addition to c is rounded at the size of c
     for j in range(along_mu.size):
         along_mu[j] = 0
@@ -81,13 +72,8 @@ def climb(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) ->
             along_mu[j] += change * mu_up
             along_lam += change * lam[j]
         b[i] += rate * x_i - plan.to_visible * along_lam  # Eq. (14)
-
-
-@lean_sum
-def climb_hidden(c: Array, gradient: Array, along_mu: Array, rate: np.float32) -> None:
-    """Move c by its gradient and the step of W times mu."""
     for j in range(c.size):
-        c[j] += rate * gradient[j] - along_mu[j]  # Eq. (15)
+        c[j] += rate * gradient.h[j] - along_mu[j]  # Eq. (15)
 
 
 @lean

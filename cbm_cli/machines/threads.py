@@ -3,9 +3,9 @@
 from contextlib import AbstractContextManager
 
 from cbm_cli.kernels.computer import libraries
-from cbm_cli.kernels.sharing import use_cores, using_cores
+from cbm_cli.kernels.sharing import using_cores
 
-__all__ = ["one_thread", "use_cores", "using_cores"]
+__all__ = ["one_thread", "using_cores"]
 
 
 def one_thread() -> AbstractContextManager:

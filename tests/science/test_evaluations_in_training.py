@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
-from cbm_cli.kernels.evaluation import make_exact
+from cbm_cli.kernels.states import make_exact
 from cbm_cli.results import Progress
 from cbm_cli.trial import learner
 from cbm_cli.trial.loop import run_trial
