@@ -51,7 +51,7 @@ def contents(folder: Path) -> dict[tuple, tuple]:
         for store in (Store(path.parent) for path in sorted(folder.glob("*/trials.jsonl")))
         for run_id, lines in store.lines().items()
         for number in lines
-        for record in store.journal.records([(run_id, number)])
+        for record in store.journal.lines([(run_id, number)])
     }
 
 

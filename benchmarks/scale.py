@@ -25,7 +25,7 @@ from pathlib import Path
 
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.compiling import TINY
+from cbm_cli.execution.precompile import TINY
 from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import train
 from cbm_cli.grid.settings import Trial

@@ -244,8 +244,8 @@ def run(
     """
     from cbm_cli.cli.output import Live, note
     from cbm_cli.cores import cores
-    from cbm_cli.execution.compiling import compile_kernels
-    from cbm_cli.execution.plan import make_agenda
+    from cbm_cli.execution.agenda import make_agenda
+    from cbm_cli.execution.precompile import precompile
     from cbm_cli.execution.progress import RunProgress
     from cbm_cli.execution.run import run_agenda
     from cbm_cli.grid.read import read_grid
@@ -265,7 +265,7 @@ def run(
         try:
             with Live(its.share, its.words) if progress else nullcontext():
                 if agenda.jobs:
-                    compile_kernels(agenda, its.message)
+                    precompile(agenda, its.message)
                 ending = run_agenda(agenda, its, workers=cores() if jobs is None else jobs)
         finally:
             sys.modules["__main__"] = script

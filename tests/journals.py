@@ -11,7 +11,7 @@ import numpy as np
 from cbm_cli.grid.settings import TableSpec
 from cbm_cli.results import Results
 from cbm_cli.results.journal import FORMAT, Manifest, sealed
-from cbm_cli.results.writing import EXPORTS, KINDS
+from cbm_cli.results.writing import EXPORTS, FOLDERS
 
 from tests.builders import files
 
@@ -43,7 +43,7 @@ def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "bes
 
 def contents(store, run_id, number):
     """Curve and records of a finished trial by column, and its machines as NPZ files."""
-    record = store.record(run_id, number)
+    record = store.line(run_id, number)
     tables = {kind: table for kind in ("curve", "records") if (table := getattr(record, kind))}
     return tables | {kind: store.machine_of(record, kind) for kind in store.machines_in(record)}
 
@@ -116,8 +116,8 @@ OTHERS += ["old.zip", "1.json"]
 def throw_in(experiment):
     """Put files and folders of others into every folder of the store; return all of them."""
     root, thrown = Path(experiment), []
-    runs = [path for kind in KINDS for path in (root / kind).glob("*_*") if path.is_dir()]
-    for folder in (root.parent, root, *(root / kind for kind in (*KINDS, *EXPORTS)), *runs):
+    runs = [path for kind in FOLDERS for path in (root / kind).glob("*_*") if path.is_dir()]
+    for folder in (root.parent, root, *(root / kind for kind in (*FOLDERS, *EXPORTS)), *runs):
         with suppress(OSError):  # folders come and go
             (folder / "@eaDir").mkdir(parents=True, exist_ok=True)
             for path in (*(folder / name for name in OTHERS), folder / "@eaDir" / "trial-001.csv"):

@@ -5,7 +5,7 @@ import random
 import numpy as np
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
-from cbm_cli.execution.plan import Job
+from cbm_cli.execution.agenda import Job
 from cbm_cli.grid.settings import Settings
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import read_progress

@@ -20,7 +20,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration, valid_json
 
 if TYPE_CHECKING:
-    from cbm_cli.execution.plan import Agenda
+    from cbm_cli.execution.agenda import Agenda
     from cbm_cli.execution.verify import Verdict
 
 
@@ -68,7 +68,7 @@ def run(
         read_grid(grid, fields, trials, experiments).select(experiments),
         dict[str, list[str]](),
     )
-    from cbm_cli.execution.plan import make_agenda, only_available
+    from cbm_cli.execution.agenda import make_agenda, only_available
     from cbm_cli.results.writing import locked
     from cbm_cli.trial.own_recorders import refuse_code
 
@@ -139,7 +139,7 @@ def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
 
 def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool) -> None:
     from cbm_cli.cli.table import tables
-    from cbm_cli.execution.compiling import compile_kernels
+    from cbm_cli.execution.precompile import precompile
     from cbm_cli.execution.progress import RunProgress
     from cbm_cli.execution.run import run_agenda
     from cbm_cli.results import Results
@@ -151,7 +151,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         done = f"{agenda.done:,} of {agenda.total:,} trials done in earlier runs"
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
-        compile_kernels(agenda, note)
+        precompile(agenda, note)
     progress = RunProgress(agenda, note)
     try:
         with Live(progress.share, progress.words):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from statistics import fmean
 
-from cbm_cli.execution.plan import Agenda, Job, Key
+from cbm_cli.execution.agenda import Agenda, Job, TrialKey
 from cbm_cli.execution.work import Failure
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.text import duration
@@ -19,7 +19,7 @@ class RunProgress:
     def __init__(self, agenda: Agenda, say: Callable[[str], None] = lambda message: None) -> None:
         self.message = say
         self.total, self.done, self.failures = len(agenda.jobs), 0, 0
-        self.running: dict[Key, tuple[float, str]] = {}  # shares that are made, and a description
+        self.running: dict[TrialKey, tuple[float, str]] = {}  # shares that are made, and a description
         self.before = 0.0  # trials that were made before this run: shares of those that resume
         self.latest, self.started = "", time.monotonic()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.plan import Agenda, Job, Key
+from cbm_cli.execution.agenda import Agenda, Job, TrialKey
 from cbm_cli.execution.progress import RunProgress
 from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import Failure, train
@@ -29,7 +29,7 @@ class Ending:
     failed: list[tuple[Job, Failure]] = field(default_factory=list)
     flawed: Counter[str] = field(default_factory=Counter)  # trials in which a recorder of the user failed
     flaws: dict[str, str] = field(default_factory=dict)  # the first error of each
-    saved: dict[Key, float] = field(default_factory=dict)  # seconds of trials when they were last saved
+    saved: dict[TrialKey, float] = field(default_factory=dict)  # seconds of trials when they were last saved
 
 
 def run_agenda(

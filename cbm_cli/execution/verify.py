@@ -15,16 +15,16 @@ from pydantic import ValidationError
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.compiling import compile_kernels
-from cbm_cli.execution.plan import Agenda, Job, job_of
+from cbm_cli.execution.agenda import Agenda, Job, job_of
+from cbm_cli.execution.origin import Names
+from cbm_cli.execution.precompile import precompile
 from cbm_cli.execution.spread import Task, spread
-from cbm_cli.execution.start import Names
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome, Progress, Results, Store
-from cbm_cli.results.journal import Record
-from cbm_cli.results.store import table_of
+from cbm_cli.results.journal import Line
+from cbm_cli.results.store import by_column
 
 _NONE = np.empty(0)
 SAME, DIFFERENT, DAMAGED, CANNOT = "same bytes", "different", "damaged", "cannot be run again"
@@ -76,14 +76,14 @@ def verify_trials(
             tasks.append(Task((results.store(name), job), (job.trial, job.sources), job.data, job.since))
         except CbmError as error:
             tell(Verdict(name, run_id, number, CANNOT, str(error)))
-    compile_kernels(Agenda([], {}, {}, {}, [task.about[1] for task in tasks]), announce)
+    precompile(Agenda([], {}, {}, {}, [task.about[1] for task in tasks]), announce)
     announce(f"Running {len(tasks)} of {len(sound)} finished trials again ...")
     for task, result in spread(train, [tasks], announce, min(workers, len(tasks))):
         store, (run_id, number) = task.about[0], task.about[1].key
         if isinstance(result, Failure):
             tell(Verdict(store.experiment, run_id, number, CANNOT, f"its rerun failed: {result.message}"))
         elif not isinstance(result, Progress):
-            kept, made = store.record(run_id, number), ""
+            kept, made = store.line(run_id, number), ""
             if where := _first_difference(store, kept, result):
                 here = {name: version(name) for name in ("numpy", "numba")} | result.computer
                 others = ((name, kept.made.get(name, "not known"), value) for name, value in here.items())
@@ -115,7 +115,7 @@ class _Rebuilt:
     def __init__(self, results: Results, name: str, code: bool) -> None:
         self.store, self.code = results.store(name), code
         manifest = self.store.manifest()
-        self.experiment = _experiment(results, name)
+        self.experiment = _experiment_again(results, name)
         run_ids = [cell["run_id"] for cell in manifest.cells]
         self.cells = dict(zip(run_ids, self.experiment.cells, strict=True))
         self.datasets: dict[Data, Dataset] = {}
@@ -135,12 +135,12 @@ class _Rebuilt:
             raise CbmError(told)
         trial = Trial(experiment.name, cell, number, experiment.seed)
         job = replace(job_of(trial, named, self.store), stores=())  # it continues nothing
-        if job.start and job.digest and job.digest != self.store.record(run_id, number).start:
+        if job.start and job.digest and job.digest != self.store.line(run_id, number).start:
             raise CbmError(f"{job.start.file}: is another machine than the one it started from")
         return job
 
 
-def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Experiment:
+def _experiment_again(results: Results, name: str, users: tuple[str, ...] = ()) -> Experiment:
     """An experiment and those that its trials start from; CbmError if the manifests do not tell."""
     store = results.store(name)
     manifest, place = store.manifest(), store.folder / "manifest.json"
@@ -155,7 +155,7 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
     needed = dict.fromkeys(cell.start_from.experiment for cell in cells if cell.start_from.experiment)
     if name in users:
         raise CbmError(f"{place}: starts from an experiment that starts from it")
-    sources = tuple(_experiment(results, source, (*users, name)) for source in needed)
+    sources = tuple(_experiment_again(results, source, (*users, name)) for source in needed)
     facts = manifest.description, manifest.trials, manifest.seed
     return Experiment(name, *facts, cells, manifest.table, sources)
 
@@ -163,13 +163,13 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
 # Comparing
 
 
-def _first_difference(store: Store, kept: Record, rerun: Outcome) -> str:
+def _first_difference(store: Store, kept: Line, rerun: Outcome) -> str:
     """Return where a rerun first differs from the kept results; empty if nowhere.
 
     Machines are of the end of a trial, after all rows of curve and records.
     """
     found: list[tuple[float, str]] = []  # update, and what is said of it
-    curve, records = table_of(rerun.columns, rerun.curve), table_of(rerun.recorded, rerun.records)
+    curve, records = by_column(rerun.columns, rerun.curve), by_column(rerun.recorded, rerun.records)
     for kind, there, here in ("curve", kept.curve, curve), ("records", kept.records, records):
         if there.keys() != here.keys():
             found.append((-1, f"the columns of the {kind}"))

@@ -11,7 +11,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
 from cbm_cli.report.style import names_of
 from cbm_cli.results import Metric, Results, Store
-from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
+from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_asked
 from cbm_cli.results.folder import MACHINE_NAME, find_trial, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
 from cbm_cli.results.outcome import measured
@@ -149,11 +149,11 @@ def _warn_of_versions(rows: pd.DataFrame) -> None:
 
 
 def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
-    """Return the cells in a metric and statistic, by default the table's; with the errors of `measure_of`."""
+    """Return the cells in a metric and statistic, by default the table's; errors as of `measure_asked`."""
     if len(options.metric) > 1:
         raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one")
     trials = Trials(chosen.rows(), chosen.cells[0].trials.store)
-    measure = measure_of(trials, chosen.table, next(iter(options.metric), None), options.statistic)
+    measure = measure_asked(trials, chosen.table, next(iter(options.metric), None), options.statistic)
     return [cell.measured(measure) for cell in chosen.cells]
 
 

@@ -46,7 +46,7 @@ class Measure(NamedTuple):
     statistic: str = "max"  # one of `STATISTICS`; of costs the best is the minimum
 
 
-class Choice(NamedTuple):
+class ChosenValues(NamedTuple):
     """The chosen settings of a cell, and the measure that decided."""
 
     values: Mapping[str, Any]  # by column of summary.csv
@@ -93,7 +93,7 @@ class Cell:
     rows: NDArray[np.intp]  # of the finished trials among all
     measure: Measure
     asked: int = 0  # trials that the experiment asks for
-    choice: Choice | None = None  # of settings that are not among the others
+    choice: ChosenValues | None = None  # of settings that are not among the others
 
     def measured(self, measure: Measure) -> "Cell":
         """Return the same trials by another measure."""
@@ -382,7 +382,7 @@ def make_cells(trials: Trials, manifest: Manifest, measure: Measure) -> Cells:
     return Cells(manifest, trials, measure, cells)
 
 
-def measure_of(
+def measure_asked(
     trials: Trials,
     table: TableSpec,
     metric: str | None = None,

@@ -13,7 +13,7 @@ from typing import Any
 from cbm_cli.grid.settings import Data, Settings
 from cbm_cli.kernels import KERNEL_VERSION
 
-_LONGEST = 240  # characters of the readable part; names of folders have at most 255 bytes
+_READABLE = 240  # characters of the readable part; names of folders have at most 255 bytes
 # Columns of settings whose content is part of the identity instead of their text
 _BY_CONTENT = {"data", *(f"data_{field}" for field in Data.model_fields)}
 _BY_CONTENT |= {"start_from_path", "start_from_experiment", "record_what"}
@@ -49,8 +49,8 @@ def run_ids(
     ]
     words = f"{settings.model.kind}-{settings.model.hidden}", settings.offsets, settings.sampler_name
     plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
-    readable = "_".join((*plain, rate))[:_LONGEST]
-    own, shared = (_digest(it, start, base_seed, data_digest) for it in (facts, facts | _NO_LENGTH))
+    readable = "_".join((*plain, rate))[:_READABLE]
+    own, shared = (_hash_of(it, start, base_seed, data_digest) for it in (facts, facts | _NO_LENGTH))
     return f"{readable}_{own}", f"{readable}_{shared}"
 
 
@@ -59,9 +59,9 @@ _NO_LENGTH = {"updates": None, "epochs": None}
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Return the name of the folder of pre-trained layers, from everything that decides their values."""
-    return f"{facts['model'][:_LONGEST]}_{_digest(facts, base_seed, data_digest)}"
+    return f"{facts['model'][:_READABLE]}_{_hash_of(facts, base_seed, data_digest)}"
 
 
-def _digest(*facts: Any) -> str:
+def _hash_of(*facts: Any) -> str:
     text = json.dumps([*facts, KERNEL_VERSION], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -24,14 +24,14 @@ from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 FORMAT = 4  # of all files of results; others are refused
 FLUSH_EVERY = 1.0  # seconds
 _SEAL = b',"seal":"'
-_DIGITS = 16  # of the SHA-256, which tell any damage; all 64 would be a third of the bytes of small trials
-_SEALED = len(_SEAL) + _DIGITS + len(b'"}\n')  # bytes of the end of a line
+_SEAL_DIGITS = 16  # of the SHA-256, which tell any damage; 64 would be a third of the bytes of a small trial
+_SEALED = len(_SEAL) + _SEAL_DIGITS + len(b'"}\n')  # bytes of the end of a line
 _KEY = re.compile(rb'\{"run_id":"([^"/\\]+)","trial":(\d{1,16}),')  # of a damaged line
 
 # A name that leads out of no folder
 Name = Annotated[str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")]
-Key = tuple[str, int]  # run-id and number
-Table = dict[str, list]  # numbers by column; those that are not finite, which JSON lacks, as text
+TrialKey = tuple[str, int]  # run-id and number
+ByColumn = dict[str, list]  # numbers by column; those that are not finite, which JSON lacks, as text
 CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 
 
@@ -60,7 +60,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, cells=[*cells], table=table or self.table)
 
 
-class Head(msgspec.Struct, omit_defaults=True):
+class LineHead(msgspec.Struct, omit_defaults=True):
     """The facts of every trial."""
 
     run_id: Name
@@ -75,7 +75,7 @@ class Head(msgspec.Struct, omit_defaults=True):
         return self.state == "finished"
 
 
-class Row(Head):
+class LineRow(LineHead):
     """What tables show of a trial."""
 
     seed: int = 0
@@ -83,43 +83,43 @@ class Row(Head):
     row: dict[str, Any] = {}
 
 
-class Record(Row):
+class Line(LineRow):
     """All of a trial."""
 
     start: str = ""  # the SHA-256 of the machine file that it started from
-    curve: Table = {}
-    records: Table = {}
+    curve: ByColumn = {}
+    records: ByColumn = {}
     machine: bytes = b""  # a compressed NPZ file; large ones are files
     best: bytes = b""
     details: str = ""  # why it failed
 
 
-_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (Head, Row, Record)}
+_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (LineHead, LineRow, Line)}
 # A table was checked when it was written; its columns may be those of an earlier grid
 _decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=lambda _, its: TableSpec.model_construct(**its))
 
 
-def sealed(record: Any, indent: int = -1) -> bytes:
-    """Return the JSON of a record that ends with a part of the SHA-256 of everything before it."""
-    content = msgspec.json.encode(record, enc_hook=lambda table: table.model_dump(mode="json"))
+def sealed(value: Any, indent: int = -1) -> bytes:
+    """Return the JSON of a line or a manifest that ends with a part of the SHA-256 of what is before."""
+    content = msgspec.json.encode(value, enc_hook=lambda table: table.model_dump(mode="json"))
     content = msgspec.json.format(content, indent=indent).removesuffix(b"}").rstrip()
-    return content + _SEAL + _digest(content) + b'"}'
+    return content + _SEAL + _seal_of(content) + b'"}'
 
 
 def unsealed(content: bytes, kind: type) -> Any:
-    """Return the record in sealed JSON; ValueError if it has changed, or is none of this kind."""
+    """Return what sealed JSON holds; ValueError if it has changed, or is none of this kind."""
     end = content.rstrip(b"\n") + b"\n"
-    if end[-_SEALED:] != _SEAL + _digest(memoryview(end)[:-_SEALED]) + b'"}\n':
+    if end[-_SEALED:] != _SEAL + _seal_of(memoryview(end)[:-_SEALED]) + b'"}\n':
         raise ValueError("changed")
     return _decoders[kind].decode(content)  # msgspec's errors are ValueErrors
 
 
-def _digest(content: bytes | memoryview) -> bytes:
-    return hashlib.sha256(content).hexdigest()[:_DIGITS].encode()
+def _seal_of(content: bytes | memoryview) -> bytes:
+    return hashlib.sha256(content).hexdigest()[:_SEAL_DIGITS].encode()
 
 
 class Journal:
-    """The records of an experiment; one process may append to it, any number may read it.
+    """The lines of an experiment; one process may append to it, any number may read it.
 
     Attributes
     ----------
@@ -139,9 +139,9 @@ class Journal:
     # Reading
 
     def _forget(self) -> None:
-        self.runs: dict[str, dict[int, Head]] = {}
-        self.damaged: dict[Key, str] = {}
-        self._places: dict[Key, tuple[int, int]] = {}  # where lines are, and their bytes
+        self.runs: dict[str, dict[int, LineHead]] = {}
+        self.damaged: dict[TrialKey, str] = {}
+        self._places: dict[TrialKey, tuple[int, int]] = {}  # where lines are, and their bytes
         self._lines, self._size, self._end, self._inode = 0, 0, b"", 0  # that are known, and how they end
 
     def read(self) -> "Journal":
@@ -168,7 +168,7 @@ class Journal:
                 break
             self._lines += 1
             try:
-                head = unsealed(line, Head)
+                head = unsealed(line, LineHead)
                 key = head.run_id, head.trial
                 self.runs.setdefault(head.run_id, {})[head.trial] = head
                 self._places[key] = self._size, len(line)
@@ -181,27 +181,27 @@ class Journal:
             self._size, self._end = self._size + len(line), line[-_SEALED:]
         return stream
 
-    def records(self, keys: Iterable[Key], kind: type = Record) -> Iterator[Any]:
-        """Yield the records of those trials that there are; CbmError for one that has just been changed."""
+    def lines(self, keys: Iterable[TrialKey], kind: type = Line) -> Iterator[Any]:
+        """Yield the lines of those trials that there are; CbmError for one that has just been changed."""
         with suppress(FileNotFoundError), self._reading() as stream:
             for key in keys:
                 if place := self._places.get(key):
                     stream.seek(place[0])
                     try:
-                        record = unsealed(stream.read(place[1]), kind)
+                        line = unsealed(stream.read(place[1]), kind)
                     except ValueError:
                         told = "was changed after it was written; cbm run repeats what is lost"
                         raise CbmError(f"{self.path}: {told}") from None
-                    yield record
+                    yield line
 
     # Writing
 
-    def append(self, record: Record) -> None:
-        """Write a record, together with others, within a second or at the next `flush`."""
+    def append(self, line: Line) -> None:
+        """Write a line, together with others, within a second or at the next `flush`."""
         with self._lock:
             if not self._waiting:
                 self._flush_soon()
-            self._waiting += sealed(record) + b"\n"
+            self._waiting += sealed(line) + b"\n"
 
     def _flush_soon(self) -> None:
         timer = threading.Timer(FLUSH_EVERY, self._flush_or_wait)
@@ -254,8 +254,8 @@ class Journal:
                 self._failed = False
                 self.say(f"{self.path}: writing works again; no finished trial is lost")
 
-    def rewrite(self, keys: Iterable[Key]) -> None:
-        """Write the journal again with the records of these trials, in this order, if it differs."""
+    def rewrite(self, keys: Iterable[TrialKey]) -> None:
+        """Write the journal again with the lines of these trials, in this order, if it differs."""
         with suppress(FileNotFoundError), self._reading() as old:
             places = [self._places[key] for key in keys]
             if places == sorted(places) and sum(size for _, size in places) == old.seek(0, os.SEEK_END):

@@ -17,7 +17,7 @@ from cbm_cli.kernels.machine import State, aligned
 if TYPE_CHECKING:
     import pandas as pd
 
-Machine = dict[str, NDArray[Any]]  # in the documented form of machine files
+MachineArrays = dict[str, NDArray[Any]]  # in the documented form of machine files
 # Whether more or less of a metric is better
 _BEST = {"_log_likelihood": 1, "_pseudo_likelihood": 1, "_bound": 1, "_cost": -1}
 _FACTS = ("update", "seconds", "recorded", "stage", "computer", "flaws")  # of progress, in JSON
@@ -31,13 +31,13 @@ class Progress:
     state: Any  # named tuple of arrays: machine, offsets and chains after ``update`` updates
     update: int = 0
     curve: list[list[float]] = field(default_factory=list)  # evaluations so far, as in Outcome
-    best_machine: Machine | None = None  # at the best evaluation of the validation part, if there is one
+    best_machine: MachineArrays | None = None  # at the best evaluation of a validation part, if any
     seconds: float = 0.0  # spent so far
     recorded: tuple[str, ...] = ()  # columns of the recorders
     records: list[NDArray[np.float64]] = field(default_factory=list)  # their rows so far, group by group
-    pending: Machine = field(default_factory=dict)  # snapshots that are not recorded yet
+    pending: MachineArrays = field(default_factory=dict)  # snapshots that are not recorded yet
     stage: int = 0  # layers that are pre-trained; ``update`` counts the updates of the stage
-    pretrained: Machine = field(default_factory=dict)  # weights, plain biases and offsets of these layers
+    pretrained: MachineArrays = field(default_factory=dict)  # weights, plain biases and offsets of them
     computer: dict[str, str] = field(default_factory=dict)  # where it was trained, as in kernels.computer
     flaws: dict[str, str] = field(default_factory=dict)  # of the user's recorders: why they gave no columns
 
@@ -46,7 +46,7 @@ class Progress:
         state = self.state and type(self.state)(*(array.copy() for array in self.state))
         return replace(self, state=state, curve=[*self.curve], records=[*self.records], flaws={**self.flaws})
 
-    def arrays(self, start: str = "") -> Machine:
+    def arrays(self, start: str = "") -> MachineArrays:
         """Return the arrays of a progress file of a trial that started from ``start``."""
         groups = {"state": self.state._asdict()} | {name: getattr(self, name) or {} for name in _GROUPS}
         facts = {name: getattr(self, name) for name in _FACTS} | {"start": start}
@@ -86,15 +86,15 @@ class Outcome:
 
     columns: tuple[str, ...]  # ``update``, ``epoch``, then <part>_<metric> such as train_log_likelihood
     curve: NDArray[np.float64]  # (evaluations, columns), the first at update 0; nats per sample
-    machine: Machine  # the final one
+    machine: MachineArrays  # the final one
     diverged: int | None  # update at which parameters were first found not to be finite
     seconds: float  # spent on training and evaluating
     rows: dict[str, int] = field(default_factory=dict)  # number of rows by part of the data
-    best_machine: Machine | None = None
+    best_machine: MachineArrays | None = None
     recorded: tuple[str, ...] = ()  # ``update``, then the columns of the recorders; empty without recorders
     records: NDArray[np.float64] | None = None  # (updates, recorded)
     converged: int | None = None  # epoch of the lowest validation cost, if early stopping ended the trial
-    pretrained: Machine = field(default_factory=dict)
+    pretrained: MachineArrays = field(default_factory=dict)
     end: Progress | None = None  # before the last evaluation: where a longer training continues
     computer: dict[str, str] = field(default_factory=dict)  # as in Progress
     flaws: dict[str, str] = field(default_factory=dict)  # as in Progress
@@ -158,14 +158,14 @@ def best_of(column: NDArray[np.float64], sign: int) -> int:
 # Names of columns
 
 _EVALUATED = r"_(exact|ais|pseudo)$"  # suffix of the columns of cbm evaluate
-_NAMES = {
+_IN_WORDS = {
     "log_likelihood": "log-likelihood",
     "lower_bound": "lower bound of the log-likelihood",
     "pseudo_likelihood": "pseudo-likelihood",
     "tighter_bound": "tighter bound of the log-likelihood",
 }
 # The first that was measured is shown by default
-_SHOWN = "log_likelihood", "cost", "lower_bound", "pseudo_likelihood"
+_USUAL = "log_likelihood", "cost", "lower_bound", "pseudo_likelihood"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Metric:
     def name(self) -> str:
         """In words, without the part."""
         name = self.column.removeprefix(f"{self.part}_")
-        return _NAMES.get(name, name.replace("_", " ").replace("log ", "log-"))
+        return _IN_WORDS.get(name, name.replace("_", " ").replace("log ", "log-"))
 
     def unit(self, scale: str = "per-sample", rows: Sequence[int] = ()) -> str:
         """Return the unit of a value: ``per row`` or ``of all 8 rows``; empty if it is not a mean over rows.
@@ -219,7 +219,7 @@ def default_metric(frame: "pd.DataFrame") -> str | None:
     The log-likelihood, else the cost of an auto encoder, else the lower bound of a deep machine: of the test
     part, or of the training part if some trials have no test part.
     """
-    for name in _SHOWN:
+    for name in _USUAL:
         there = [f"{part}_{name}" for part in ("test", "train", "valid") if f"{part}_{name}_final" in frame]
         if there:
             return max(there, key=lambda one: frame[f"{one}_final"].notna().sum())  # the first of equals

@@ -10,7 +10,16 @@ import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec, meant
-from cbm_cli.results.cells import Cell, Cells, Choice, Measure, Trials, finite, make_cells, measure_of
+from cbm_cli.results.cells import (
+    Cell,
+    Cells,
+    ChosenValues,
+    Measure,
+    Trials,
+    finite,
+    make_cells,
+    measure_asked,
+)
 from cbm_cli.results.folder import axes_of, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
 from cbm_cli.results.outcome import Metric, default_metric, measured
@@ -140,7 +149,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     for axis in ("rows", "columns", "groups"):
         left[axis] = tuple(name for name in getattr(table, axis) if name not in columns)
     table = table.model_copy(update=left | {"statistic": cells.measure.statistic})
-    chosen = [_best_of(its, columns).measured(cells.measure) for its in rivals.values()]
+    chosen = [_winner(its, columns).measured(cells.measure) for its in rivals.values()]
     manifest = cells.manifest.with_cells((cell.settings for cell in chosen), table)
     return replace(cells, manifest=manifest, cells=chosen)
 
@@ -160,7 +169,7 @@ def _deciding(cells: Cells, choosing: Choosing) -> Measure:
     return Measure(Metric(name), scale, "max" if best else statistic)
 
 
-def _best_of(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
+def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
     """The best of cells, with the values of some settings as its choice."""
 
     def goodness(cell: Cell) -> tuple[bool, float]:
@@ -171,7 +180,7 @@ def _best_of(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
     ordered = len(columns) == 1 and len(values) > 2 and all(isinstance(it, int | float) for it in values)
     at_end = ordered and best.settings[columns[0]] in (min(values), max(values))
     shown = {column: best.settings.get(column) for column in columns}
-    choice = Choice(shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end)
+    choice = ChosenValues(shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end)
     rest = {name: value for name, value in best.settings.items() if name not in columns}
     return replace(best, settings=rest, choice=choice)
 
@@ -221,8 +230,8 @@ def read_cells(
 def with_measure(
     cells: Cells, choosing: Choosing | None, metric: str | None = None, statistic: str | None = None
 ) -> Cells:
-    """Return cells by a measure, as `measure_of`; with the best values of settings, if any are chosen."""
-    measure = measure_of(cells.trials, cells.manifest.table, metric, statistic)
+    """Return cells by a measure, as `measure_asked`; with the best values of settings, if any are chosen."""
+    measure = measure_asked(cells.trials, cells.manifest.table, metric, statistic)
     cells = replace(cells, measure=measure, cells=[cell.measured(measure) for cell in cells])
     return choose_values(cells, choosing) if choosing else cells
 
@@ -259,7 +268,7 @@ def best_machines(
             best_of = max if measure.metric.better > 0 else min
             value, cell, trial = best_of(known, key=itemgetter(0))
             run_id = cell.settings["run_id"]
-            at_best = measure.statistic == "max" and "best" in store.machines_in(store.record(run_id, trial))
+            at_best = measure.statistic == "max" and "best" in store.machines_in(store.line(run_id, trial))
             found[-1] |= {
                 "machine": str(store.machine(run_id, trial, at_best)[0]),
                 "run_id": run_id,

@@ -24,9 +24,20 @@ from cbm_cli.arrays import MOST_BYTES, located, read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results.journal import FORMAT, Head, Journal, Key, Manifest, Record, Row, Table, sealed, unsealed
-from cbm_cli.results.outcome import Machine, Outcome, Progress
-from cbm_cli.results.writing import EXPORTS, KINDS, PART, write_atomically, write_if_changed
+from cbm_cli.results.journal import (
+    FORMAT,
+    ByColumn,
+    Journal,
+    Line,
+    LineHead,
+    LineRow,
+    Manifest,
+    TrialKey,
+    sealed,
+    unsealed,
+)
+from cbm_cli.results.outcome import MachineArrays, Outcome, Progress
+from cbm_cli.results.writing import EXPORTS, FOLDERS, PART, write_atomically, write_if_changed
 from cbm_cli.text import text_of
 from cbm_cli.version import __version__
 
@@ -35,14 +46,14 @@ if TYPE_CHECKING:
 
     from cbm_cli.grid.settings import Data, Experiment, Trial
 
-SMALL = 1 << 16  # bytes of a machine that still goes into a record
+SMALL = 1 << 16  # bytes of a machine that still goes into a line
 LONG = 60.0  # seconds of a training whose end is kept, for longer ones
-_COUNTS = ("update", "epoch")  # columns of whole numbers, where they are whole
+_WHOLE = ("update", "epoch")  # columns of whole numbers, where they are whole
 _NOT_FINITE = {"nan": None, "inf": math.inf, "-inf": -math.inf}  # which JSON lacks
 _STATE = re.compile(r"trial-(\d{3,})-([0-9a-f]{10})\.npz", re.ASCII)
 
 
-class State(NamedTuple):
+class SavedState(NamedTuple):
     """Place from which a training continues: in the middle, or at the end of a long one."""
 
     path: Path
@@ -59,7 +70,7 @@ class Store:
 
     @cached_property
     def journal(self) -> Journal:
-        """The records of the trials."""
+        """The lines of the trials."""
         return Journal(self.folder / "trials.jsonl")
 
     @property
@@ -76,7 +87,7 @@ class Store:
     def begin(self) -> None:
         """Refuse to write where something else is; CbmError."""
         self.check_format()
-        for path in (self.folder / name for name in (*KINDS, *EXPORTS)):
+        for path in (self.folder / name for name in (*FOLDERS, *EXPORTS)):
             if path.exists() and not path.is_dir():
                 raise CbmError(f"{path}: is a file where results need a folder; move it away")
 
@@ -98,21 +109,21 @@ class Store:
         number, made = trial.number, _versions() | outcome.computer
         row: dict[str, Any] = {f"n_{part}": rows for part, rows in outcome.rows.items()} | outcome.summary()
         row |= {"diverged": outcome.diverged, "epochs_to_convergence": outcome.converged}
-        record = Record(run_id, number, "finished", round(outcome.seconds, 3), seed=trial.seed, start=start)
-        record.made, record.row = made, {name: _plain(value) for name, value in row.items()}
-        record.curve = table_of(outcome.columns, outcome.curve)
-        record.records = table_of(outcome.recorded, outcome.records)
+        line = Line(run_id, number, "finished", round(outcome.seconds, 3), seed=trial.seed, start=start)
+        line.made, line.row = made, {name: _as_json(value) for name, value in row.items()}
+        line.curve = by_column(outcome.columns, outcome.curve)
+        line.records = by_column(outcome.recorded, outcome.records)
         for kind, machine in (("machine", outcome.machine), ("best", outcome.best_machine)):
-            if machine and len(content := _npz(machine)) < SMALL:
-                setattr(record, kind, zlib.compress(content))
+            if machine and len(content := _npz_of(machine)) < SMALL:
+                setattr(line, kind, zlib.compress(content))
             elif machine:
                 write_atomically(self._machine_file(run_id, number, kind), content)
-                record.files[kind] = hashlib.sha256(content).hexdigest()
+                line.files[kind] = hashlib.sha256(content).hexdigest()
         state = self.state_path(course, run_id, number)
         end = outcome.end if course and outcome.seconds >= LONG else None
         if end:
-            write_atomically(state, _npz(replace(end, seconds=0.0).arrays(start), np.savez_compressed))
-        self.journal.append(record)
+            write_atomically(state, _npz_of(replace(end, seconds=0.0).arrays(start), np.savez_compressed))
+        self.journal.append(line)
         if not end and state.exists():
             with suppress(CbmError):  # it is tried again, and the state stays
                 self.journal.flush()
@@ -120,24 +131,24 @@ class Store:
 
     def add_columns(self, run_id: str, number: int, columns: Mapping[str, Any]) -> None:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
-        record = self.record(run_id, number)
-        record.row |= {name: _plain(value) for name, value in columns.items()}
-        self.journal.append(record)
+        line = self.line(run_id, number)
+        line.row |= {name: _as_json(value) for name, value in columns.items()}
+        self.journal.append(line)
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
         """Write what went wrong in a trial."""
-        self.journal.append(Record(run_id, number, "failed", details=details))
+        self.journal.append(Line(run_id, number, "failed", details=details))
 
     def write_progress(
         self, run_id: str, number: int, progress: Progress, course: str, start: str = ""
     ) -> None:
         """Write the state of an unfinished trial; ``course`` and ``start`` as for `write`."""
-        write_atomically(self.state_path(course, run_id, number), _npz(progress.arrays(start)))
+        write_atomically(self.state_path(course, run_id, number), _npz_of(progress.arrays(start)))
 
-    def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
+    def write_pretrained(self, pretraining: str, number: int, machine: MachineArrays) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
         if machine and not self.pretrained(pretraining, number):
-            write_atomically(self._file("checkpoints", pretraining, number), _npz(machine))
+            write_atomically(self._file("checkpoints", pretraining, number), _npz_of(machine))
 
     def write_manifest(
         self,
@@ -198,10 +209,10 @@ class Store:
         if is_current and all(path.exists() for path in known):
             return
         for run_id in self.lines():
-            records = [*self.journal.records((run_id, number) for number in sorted(self.finished(run_id)))]
+            lines = [*self.journal.lines((run_id, number) for number in sorted(self.finished(run_id)))]
             for folder, kind in EXPORTS.items():
-                if tables := {one.trial: table for one in records if (table := getattr(one, kind))}:
-                    write_if_changed(self.folder / folder / f"{run_id}.csv", _csv(tables))
+                if tables := {one.trial: table for one in lines if (table := getattr(one, kind))}:
+                    write_if_changed(self.folder / folder / f"{run_id}.csv", _csv_of(tables))
         rows = [*self._rows(asked)]
         settings = dict.fromkeys(name for cell in asked.values() for name in cell)
         varying = [it for it in settings if len({text_of(cell.get(it)) for cell in asked.values()}) > 1]
@@ -214,7 +225,7 @@ class Store:
         write_atomically(summary, text.getvalue().encode())
 
     def finish(self) -> None:
-        """Write the exports, and the journal in the grid's order, without records that no longer count."""
+        """Write the exports, and the journal in the grid's order, without lines that no longer count."""
         self.journal.flush(tries=3)
         asked = [cell["run_id"] for cell in self.manifest().cells]
         lines = self.lines()
@@ -251,10 +262,10 @@ class Store:
     def _rows(self, runs: Iterable[str]) -> Iterator[dict[str, Any]]:
         return self.rows((run_id, number) for run_id in runs for number in sorted(self.finished(run_id)))
 
-    def rows(self, keys: Iterable[Key]) -> Iterator[dict[str, Any]]:
+    def rows(self, keys: Iterable[TrialKey]) -> Iterator[dict[str, Any]]:
         """Yield the rows of finished trials, but for their settings."""
         experiment, versions = self.experiment, [(name, f"{name}_version") for name in _versions()]
-        for one in self.journal.records(keys, Row):
+        for one in self.journal.lines(keys, LineRow):
             row = {"experiment": experiment, "run_id": one.run_id, "trial": one.trial, "seed": one.seed}
             for name, value in one.row.items():
                 row[name] = _NOT_FINITE.get(value, value)
@@ -267,12 +278,12 @@ class Store:
         """Return the error that no trial is finished."""
         return IncompleteError(f"{self.folder}: no trial is finished yet; start with: cbm run")
 
-    def lines(self) -> Mapping[str, Mapping[int, Head]]:
-        """Return the facts of trials by run-id and number, without the rest of their records."""
+    def lines(self) -> Mapping[str, Mapping[int, LineHead]]:
+        """Return the facts of trials by run-id and number, without the rest of their lines."""
         return self.journal.read().runs
 
     def runs(self) -> set[str]:
-        """Return the run-ids with a record, or with the state of an unfinished trial."""
+        """Return the run-ids with a line, or with the state of an unfinished trial."""
         return {*self.lines(), *(state.run_id for state in self.states())}
 
     def finished(self, run_id: str) -> frozenset[int]:
@@ -283,24 +294,24 @@ class Store:
         """Return the numbers of the failed trials of a run."""
         return frozenset(self.lines().get(run_id, {})) - self.finished(run_id)
 
-    def interrupted(self) -> set[Key]:
+    def interrupted(self) -> set[TrialKey]:
         """Return the trials that have a state and are not finished."""
         keys = {(state.run_id, state.trial) for state in self.states()}
         return {(run_id, number) for run_id, number in keys if number not in self.finished(run_id)}
 
     def failure(self, run_id: str, number: int) -> str:
         """Return what went wrong in a failed trial."""
-        return next(self.journal.records([(run_id, number)])).details
+        return next(self.journal.lines([(run_id, number)])).details
 
     def changed(self) -> int:
         """Return when a trial was last written, in nanoseconds."""
         return _changed(self.journal.path)
 
-    def damaged(self) -> Mapping[Key, str]:
+    def damaged(self) -> Mapping[TrialKey, str]:
         """Return what lines are damaged, by trial or, where that is unknown, by ``""`` and number."""
         return self.journal.read().damaged
 
-    def problem(self, line: Head) -> str:
+    def problem(self, line: LineHead) -> str:
         """Return what is wrong with the files of a finished trial, or nothing."""
         try:
             for kind in line.files:
@@ -309,11 +320,11 @@ class Store:
             return str(error)
         return ""
 
-    def record(self, run_id: str, number: int) -> Record:
-        """Return the record of a finished trial; CbmError if it is missing or damaged."""
-        for record in self.journal.records([(run_id, number)]):
-            if record.finished:
-                return record
+    def line(self, run_id: str, number: int) -> Line:
+        """Return the line of a finished trial; CbmError if it is missing or damaged."""
+        for line in self.journal.lines([(run_id, number)]):
+            if line.finished:
+                return line
         told = f"{self.journal.path}: trial {number} of {run_id} is damaged or missing"
         raise CbmError(f"{told}; cbm run repeats it")
 
@@ -324,7 +335,7 @@ class Store:
     def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
         """Return the curves of several trials of a run."""
         keys = [(run_id, int(number)) for number in numbers]
-        found = [_frame(one.curve) for one in self.journal.records(keys) if one.curve]
+        found = [_frame(one.curve) for one in self.journal.lines(keys) if one.curve]
         if len(found) < len(keys):
             told = f"{self.folder}: keeps no curves of {run_id}; run it again, into another folder"
             raise IncompleteError(told)
@@ -332,37 +343,37 @@ class Store:
 
     def records(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
-        return _frame(self.record(run_id, number).records or {"update": []})
+        return _frame(self.line(run_id, number).records or {"update": []})
 
     def machine(self, run_id: str, number: int, best: bool = False) -> tuple[Path, bytes]:
         """Return the name and the NPZ file of a trial's machine, final or best-valid; CbmError without it."""
-        record, kind = self.record(run_id, number), "best" if best else "machine"
+        line, kind = self.line(run_id, number), "best" if best else "machine"
         name = self.folder.parent / f"{run_id}:{number}{':best' * best}"
-        if kind not in (there := self.machines_in(record)):
+        if kind not in (there := self.machines_in(line)):
             told = "holds no best-valid machine" if there else "keeps no machine"
             raise CbmError(f"{name}: {self.folder} {told} of this trial")
-        if kind in record.files:
+        if kind in line.files:
             name = self._machine_file(run_id, number, kind)
-        return name, self.machine_of(record, kind)
+        return name, self.machine_of(line, kind)
 
-    def machine_of(self, record: Head, kind: str) -> bytes:
-        """Return a machine of a record, or the file that it names; CbmError if that has changed."""
-        path = self._machine_file(record.run_id, record.trial, kind)
+    def machine_of(self, line: LineHead, kind: str) -> bytes:
+        """Return a machine of a line, or the file that it names; CbmError if that has changed."""
+        path = self._machine_file(line.run_id, line.trial, kind)
         with located(path, "machine"):
-            if kind not in record.files:
+            if kind not in line.files:
                 unpacking = zlib.decompressobj()
-                content = unpacking.decompress(getattr(record, kind), MOST_BYTES)
+                content = unpacking.decompress(getattr(line, kind), MOST_BYTES)
                 if not unpacking.eof:
                     raise ValueError("cut short, or huge")
                 return content
             content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != record.files[kind]:
+        if hashlib.sha256(content).hexdigest() != line.files[kind]:
             raise CbmError(f"{path}: was cut short or changed after it was written")
         return content
 
-    def machines_in(self, record: Record) -> list[str]:
+    def machines_in(self, line: Line) -> list[str]:
         """Return which machines of a trial are kept: the final ``machine``, and the ``best``-valid one."""
-        return [kind for kind in ("machine", "best") if kind in record.files or getattr(record, kind)]
+        return [kind for kind in ("machine", "best") if kind in line.files or getattr(line, kind)]
 
     def _machine_file(self, run_id: str, number: int, kind: str) -> Path:
         return self._file("machines", run_id, number, ".best" if kind == "best" else "")
@@ -376,13 +387,13 @@ class Store:
         """Return the path of the state of a trial: of an unfinished one, or at the end of a long one."""
         return self._file("checkpoints", course, number, f"-{run_id[-10:]}")
 
-    def states(self) -> list[State]:
+    def states(self) -> list[SavedState]:
         """Return the states that there are."""
         paths = sorted((self.folder / "checkpoints").glob("*/trial-*.npz"))
         known = ((path, path.parent.name, match) for path in paths if (match := _STATE.fullmatch(path.name)))
-        return [State(path, it, f"{it[:-10]}{match[2]}", int(match[1])) for path, it, match in known]
+        return [SavedState(path, it, f"{it[:-10]}{match[2]}", int(match[1])) for path, it, match in known]
 
-    def pretrained(self, pretraining: str, number: int) -> Machine:
+    def pretrained(self, pretraining: str, number: int) -> MachineArrays:
         """Return the layers that a trial with the same pre-training has written; none if there are none."""
         with suppress(CbmError):
             return read_npz(self._file("checkpoints", pretraining, number))
@@ -399,34 +410,34 @@ def _changed(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def _npz(arrays: Mapping[str, Any], write: Any = np.savez) -> bytes:
+def _npz_of(arrays: Mapping[str, Any], write: Any = np.savez) -> bytes:
     write(stream := io.BytesIO(), **arrays)
     return stream.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A value as JSON can hold it."""
     value = value.item() if isinstance(value, np.generic) else value
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def table_of(columns: Sequence[str], rows: np.ndarray | None) -> Table:
-    """Return the rows of a curve or of records by column, as a record holds them; nothing without rows."""
+def by_column(columns: Sequence[str], rows: np.ndarray | None) -> ByColumn:
+    """Return the rows of a curve or of records by column, as a line holds them; nothing without rows."""
     pairs = [] if rows is None else zip(columns, rows.T.tolist(), strict=True)
     return {
-        name: [int(it) if name in _COUNTS and it % 1 == 0 else _plain(it) for it in column]
+        name: [int(it) if name in _WHOLE and it % 1 == 0 else _as_json(it) for it in column]
         for name, column in pairs
     }
 
 
-def _frame(table: Table) -> "pd.DataFrame":
+def _frame(table: ByColumn) -> "pd.DataFrame":
     import pandas as pd
 
-    kinds: dict[str, Any] = dict.fromkeys(_COUNTS)
+    kinds: dict[str, Any] = dict.fromkeys(_WHOLE)
     return pd.DataFrame({name: np.array(its, kinds.get(name, float)) for name, its in table.items()})
 
 
-def _csv(tables: Mapping[int, Table]) -> bytes:
+def _csv_of(tables: Mapping[int, ByColumn]) -> bytes:
     """Return the tables of trials below each other, with the number of the trial before each row."""
     names, text = dict.fromkeys(name for table in tables.values() for name in table), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -12,7 +12,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 
 from cbm_cli.errors import CbmError
 
-KINDS = ("machines", "checkpoints")  # folders of files of trials
+FOLDERS = ("machines", "checkpoints")  # folders of files of trials
 EXPORTS = {"curves": "curve", "records": "records"}  # folders with a table for each run, and what is in it
 PART = ".cbm-*.part"  # names of files that are being written; nobody else uses such names
 _LOCK, _WRITER = ".cbm-lock", ".cbm-writer"

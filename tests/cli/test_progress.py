@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cbm_cli.cli.output import program
 from cbm_cli.datasets.loading import load
-from cbm_cli.execution.plan import Agenda, Job, make_agenda
+from cbm_cli.execution.agenda import Agenda, Job, make_agenda
 from cbm_cli.execution.progress import RunProgress, seconds_to_do
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial

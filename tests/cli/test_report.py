@@ -152,7 +152,7 @@ def test_unfinished_experiments_are_no_complete_ones(results):
 def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
     store = Results(results).store("bars")
     run = store.manifest().cells[0]["run_id"]
-    newer = store.record(run, 2).made | {"kernel": 99}
+    newer = store.line(run, 2).made | {"kernel": 99}
     change_record(store.folder, (run, 2), lambda record: record.update(made=newer))
     change_manifest(results / "bars", lambda manifest: manifest["table"].update(metric="test_cost"))
     page = read(results, "bars")

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from cbm_cli.api import open_results
 from cbm_cli.results import Store
-from cbm_cli.results.writing import EXPORTS, KINDS
+from cbm_cli.results.writing import EXPORTS, FOLDERS
 
 from tests.builders import GRID, cbm, numbers, problems_of, summary
 from tests.journals import change_record, forget, lines_of, throw_in, trials_of
@@ -89,7 +89,7 @@ def test_an_experiment_without_a_trial_leaves_the_numbers_of_the_others_whole():
     assert open_results("out").summaries()["trial"].dtype.kind == "i"
 
 
-@pytest.mark.parametrize("name", [*KINDS, *EXPORTS])
+@pytest.mark.parametrize("name", [*FOLDERS, *EXPORTS])
 def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(name):
     (place := Path("there", "bars", name)).parent.mkdir(parents=True)
     place.write_text("notes")
@@ -389,8 +389,8 @@ def test_parts_of_other_programs_are_never_deleted():
     shutil.copytree("out/bars", "bars")
     others = [Path("Downloads/sub/.film.mkv.part"), Path(".x.part"), Path("bars/curves/.mine.part")]
     others.append(Path("Downloads", part))
-    own = [Path("bars", place, part) for place in ("", *KINDS, *EXPORTS)]
-    own += [Path("bars", kind, run_ids()[0], part) for kind in KINDS]
+    own = [Path("bars", place, part) for place in ("", *FOLDERS, *EXPORTS)]
+    own += [Path("bars", kind, run_ids()[0], part) for kind in FOLDERS]
     for path in (*others, *own):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -222,7 +222,7 @@ def test_the_first_difference_is_named(tmp_path, told, other):
     store = Store(tmp_path / "it")
     store.write("run", trial, outcome())
     store.flush()
-    assert verifying._first_difference(store, store.record("run", 0), outcome(**other)) == told
+    assert verifying._first_difference(store, store.line("run", 0), outcome(**other)) == told
 
 
 def test_a_real_other_blas_is_named_where_trials_differ(bars):
@@ -243,7 +243,7 @@ def test_a_real_other_blas_is_named_where_trials_differ(bars):
 def made_by():
     """What is known of the computer of a trial."""
     (store,) = stores_in(Path("out"))
-    return store.record(*finished_in(store)[0]).made
+    return store.line(*finished_in(store)[0]).made
 
 
 def test_results_name_the_computer(finished):
@@ -292,7 +292,7 @@ def test_experiments_that_start_from_each_other_are_refused(everything, monkeypa
 
     monkeypatch.setattr(Store, "manifest", twisted)
     with pytest.raises(CbmError) as caught:
-        verifying._experiment(Results(Path("out")), "bars")
+        verifying._experiment_again(Results(Path("out")), "bars")
     assert problems_of(caught.value) == [("out/bars/manifest.json", "")]
 
 

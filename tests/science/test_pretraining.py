@@ -8,7 +8,7 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import run as execution_run
-from cbm_cli.execution.plan import make_agenda
+from cbm_cli.execution.agenda import make_agenda
 from cbm_cli.execution.progress import RunProgress
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial

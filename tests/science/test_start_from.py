@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cbm_cli.arrays import content_of
-from cbm_cli.execution import start as starts
-from cbm_cli.execution.plan import Agenda, Job, _counted, states_in
+from cbm_cli.execution import origin as starts
+from cbm_cli.execution.agenda import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store

@@ -20,7 +20,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Progress, Store, journal
 from cbm_cli.results.folder import find_machine
-from cbm_cli.results.journal import Journal, Record, sealed
+from cbm_cli.results.journal import Journal, Line, sealed
 from cbm_cli.results.writing import locked, write_atomically
 from cbm_cli.trial.loop import run_trial
 from hypothesis import settings
@@ -49,7 +49,7 @@ def store(finished):
 
 
 def record(number, state="finished", run_id=RUN, **more):
-    return Record(run_id, number, state, 0.5, **more)
+    return Line(run_id, number, state, 0.5, **more)
 
 
 def written(path, *records):
@@ -148,7 +148,7 @@ class JournalMachine(RuleBasedStateMachine):
             assert {n: head.state for n, head in heads.items()} == {
                 n: sound[_, n].state for _, n in sound
             }
-            assert [*reader.records(sorted(sound))] == [sound[key] for key in sorted(sound)]
+            assert [*reader.lines(sorted(sound))] == [sound[key] for key in sorted(sound)]
         told = " ".join(reader.damaged.values())
         for number, line in enumerate(self.path.read_bytes().split(b"\n")[:-1], 1):
             trial = re.match(rb'\{"run_id":"[^"/\\]+","trial":(\d{1,16}),', line)
@@ -214,7 +214,7 @@ def test_readers_see_whole_records_while_others_are_written_and_put_in_order(tmp
         reader = Journal(path)
         while not done.is_set():
             last = max(reader.read().runs[RUN])
-            (found,) = reader.records([(RUN, last)])
+            (found,) = reader.lines([(RUN, last)])
             seen.append((last, found.trial))
 
     with ThreadPoolExecutor(1) as pool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cbm_cli.datasets.loading import load
-from cbm_cli.execution.plan import Agenda, Job
+from cbm_cli.execution.agenda import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates
@@ -25,7 +25,7 @@ TINY = Settings(
 )
 
 
-def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda message: None) -> None:
+def precompile(agenda: Agenda, announce: Callable[[str], None] = lambda message: None) -> None:
     """Compile the kernels that the jobs need, unless they are compiled; ``announce`` gets what to tell.
 
     The training loop is compiled once for each kind of settings that changes what it calls.

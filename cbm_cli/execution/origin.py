@@ -15,7 +15,7 @@ from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.results import Progress, Store
 from cbm_cli.results.identity import pretraining_id, run_ids
-from cbm_cli.results.journal import Key
+from cbm_cli.results.journal import TrialKey
 from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.start import check_machine, start_from_machine
@@ -28,7 +28,7 @@ class Start:
     file: Path  # of the machine, or its name
     read: Callable[[], Layered]
     digest: str = ""  # SHA-256 of a machine file; the trials of experiments have run-ids instead
-    needs: Key | None = None  # of the trial that writes the machine
+    needs: TrialKey | None = None  # of the trial that writes the machine
 
     def progress(self, trial: Trial, data: Dataset) -> Progress:
         """Return the trial before its first update; errors as for `machine`."""

@@ -9,11 +9,11 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.start import Named, Names, Start, TrialStarts
+from cbm_cli.execution.origin import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store
-from cbm_cli.results.journal import Key
-from cbm_cli.results.outcome import Machine, read_progress
+from cbm_cli.results.journal import TrialKey
+from cbm_cli.results.outcome import MachineArrays, read_progress
 from cbm_cli.trial.checks import check, check_metric
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
@@ -34,7 +34,7 @@ class Job:
     state: Path | None = None  # of this training, or of one of another length, to continue from
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TrialKey:
         """Identity of the trial."""
         return self.run_id, self.trial.number
 
@@ -53,7 +53,7 @@ class Job:
         return found if found is not None and (is_layer or found.update <= self.updates) else None
 
     @property
-    def layers(self) -> Machine:
+    def layers(self) -> MachineArrays:
         """Layers that another trial has pre-trained."""
         if not (self.stores and self.pretraining):
             return {}
@@ -181,7 +181,7 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Pa
 
 def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
     """Load the data sets of experiments and check every cell; parameters and errors as for `make_agenda`."""
-    names = Names(_load(experiments, folder), root, folder)
+    names = Names(_datasets_of(experiments, folder), root, folder)
     problems: list[str] = []
     for experiment in experiments:
         known: dict[str, Settings] = {}
@@ -212,7 +212,7 @@ def _raise_all(problems: Iterable[str]) -> None:
         raise CbmError("\n".join(told))
 
 
-def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
+def _datasets_of(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
     """Load the data sets of all cells; CbmError for all that cannot be loaded, at once."""
     datasets, problems = dict[Data, Dataset](), list[str]()
     cells = dict[Data, tuple[Experiment, Settings]]()  # the first of each data set
@@ -233,8 +233,8 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
 
 def _find_jobs(agenda: Agenda, names: Names) -> None:
     """Find the trials that are not finished, in their order, and where each starts."""
-    keys, wanted = set[Key](), dict[Key, Job]()
-    sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others
+    keys, wanted = set[TrialKey](), dict[TrialKey, Job]()
+    sources: dict[TrialKey, tuple[Experiment, TrialStarts]] = {}  # trials that others start from; the others
     for experiment in agenda.experiments:
         store, named = agenda.stores[experiment.name], [names.of(experiment, it) for it in experiment.cells]
         agenda.damaged += [f"{problem}; what is lost is made again" for problem in store.damaged().values()]
@@ -246,7 +246,7 @@ def _find_jobs(agenda: Agenda, names: Names) -> None:
             line = lines.get(job.run_id, {}).get(trial.number)
             if line and line.finished:
                 problem = store.problem(line)
-                if not problem and job.start and job.digest and store.record(*job.key).start != job.digest:
+                if not problem and job.start and job.digest and store.line(*job.key).start != job.digest:
                     problem = f"{store.journal.path}: trial {trial.number} of {job.run_id}: started from "
                     problem += f"another machine than {job.start.file} holds now"
                 if not problem:
@@ -264,7 +264,7 @@ def _find_jobs(agenda: Agenda, names: Names) -> None:
             told.setdefault((user.name, start.source.name), user.located(start.cell, error))
     _raise_all(told.values())
     states = states_in(names.root)
-    agenda.jobs = [_counted(job, agenda, states) for job in _in_order([*wanted.values()])]
+    agenda.jobs = [_counted(job, agenda, states) for job in _sorted([*wanted.values()])]
     agenda.done = len(keys) - len(wanted)
 
 
@@ -275,9 +275,9 @@ def job_of(trial: Trial, named: Named, store: Store) -> Job:
     return Job(trial, named.run_id, named.data, (store,), *facts)
 
 
-def _in_order(jobs: list[Job]) -> list[Job]:
+def _sorted(jobs: list[Job]) -> list[Job]:
     """Trial 0 of every cell first; of jobs that share pre-trained layers one each, then the others."""
-    seen: Counter[Key] = Counter()
+    seen: Counter[TrialKey] = Counter()
 
     def turn(job: Job) -> tuple[bool, int]:
         seen[shared := (job.pretraining or job.run_id, job.trial.number)] += 1
@@ -286,16 +286,16 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=turn)
 
 
-def states_in(root: Path) -> dict[Key, list[Path]]:
+def states_in(root: Path) -> dict[TrialKey, list[Path]]:
     """Return the states of trials of all experiments of a results folder, by course and number."""
-    found = defaultdict[Key, list[Path]](list)
+    found = defaultdict[TrialKey, list[Path]](list)
     for folder in sorted(root.glob("*/checkpoints")):
         for state in Store(folder.parent).states():
             found[state.course, state.trial].append(state.path)
     return found
 
 
-def _counted(job: Job, agenda: Agenda, states: Mapping[Key, Sequence[Path]]) -> Job:
+def _counted(job: Job, agenda: Agenda, states: Mapping[TrialKey, Sequence[Path]]) -> Job:
     """Count a job by what it continues from: the furthest state; those that cannot be read are removed."""
     paths, found = states.get((job.course, job.trial.number), ()), dict[Path, tuple[int, int]]()
     for path in paths:
