@@ -17,7 +17,7 @@ from cbm_cli.machines.bounds import posterior_of
 from cbm_cli.machines.files import Flat
 from cbm_cli.reference import entropy, free_energy
 
-_TEMPERATURES = 200  # of AIS for each sweep of the chains from the heaviest states
+_TEMPERATURES = 300  # of AIS for each sweep of the chains from the heaviest states
 _SWEEPS = 5  # of chains from starts that need neither rows nor walks
 _HEAVIEST = 2_000  # states, or rows, that are summed: the others hardly add to the sum
 _MIRRORED = 20  # rows whose mirror images are starts
@@ -44,7 +44,7 @@ def log_z_at_least(
 
     Some chains begin where neither rows nor walks are needed: at all hidden units off, all on and each one on
     alone, at the visible units that each hidden unit prefers, and at mirror images of rows. R others begin at
-    the heaviest states of all and make a sweep for every 200 of ``steps`` temperatures. A row of a deep
+    the heaviest states of all and make a sweep for every 300 of ``steps`` temperatures. A row of a deep
     machine lacks the deep units, so it is not a state of x. The larger of two sums counts: over rows, or over
     states. Grey rows are not states either.
     """
@@ -92,8 +92,8 @@ def _chains(
         softplus = np.maximum(to_h, 0) - np.log(p)
         yield np.packbits(x > 0, axis=1), x @ b + softplus.sum(axis=1, dtype=np.float64)
         if sweep < sweeps:
-            likelier = random.random(to_h.shape, np.float32) < p
-            x = _visible(machine, likelier == (to_h > 0), random)
+            on = np.float32(0.5) + np.copysign(p - np.float32(0.5), to_h)  # Eq. (6)
+            x = _visible(machine, random.random(to_h.shape, np.float32) < on, random)
 
 
 def _distinct(known: Sequence[Known]) -> Known:
