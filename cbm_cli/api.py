@@ -47,6 +47,10 @@ def data(name: str | None = None, /, **options: Any) -> dict[str, NDArray]:
     """
     from cbm_cli.datasets.loading import load as load_dataset
 
+    for source in (name, *map(options.get, ("path", "train", "valid", "test"))):
+        if not isinstance(source, str | PathLike | None):
+            told = "reads files and named sets; for rows in memory write cbm.run(grid, data=rows)"
+            raise CbmError(f"data: {told}")
     found = load_dataset(name, **options)
     if found.levels == 1:
         return found.parts
@@ -284,8 +288,8 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     from cbm_cli.datasets.loading import read_parts
     from cbm_cli.datasets.spec import make_spec
 
-    if isinstance(data, str):
-        return data
+    if isinstance(data, str) and not Path(data).is_file():
+        return data  # a named set
     given = data if isinstance(data, Mapping) else {"path": data}
     given = {"path" if name == "train" else name: one for name, one in given.items() if one is not None}
     sources = {name: given[name] for name in ("path", "valid", "test") if name in given}

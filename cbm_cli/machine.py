@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import Dataset
@@ -41,8 +42,8 @@ _BLOCK = 10_000  # rows that are widened to float64 at a time
 class TrainedMachine:
     """A restricted or deep Boltzmann machine, or an auto encoder, of n_0 visible units.
 
-    Rows ``X`` are arrays (n, n_0) of values from 0 to 1; ValueError for other shapes, types and values.
-    Energies are those of the plain machine, with the offsets taken into the biases.
+    Rows ``X`` are arrays (n, n_0), dense or sparse, of values from 0 to 1; ValueError for other shapes,
+    types and values. Energies are those of the plain machine, with the offsets taken into the biases.
 
     Attributes
     ----------
@@ -225,7 +226,7 @@ class TrainedMachine:
         n = self.sizes[0]
         if hasattr(X, "columns"):
             X = in_order(table_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
-        x = np.asarray(X)
+        x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             found = f"X is an array of {x.dtype} of shape {x.shape}"
             raise ValueError(

@@ -63,7 +63,8 @@ def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:
     Initials are close: ``lr`` to ``learning_rate``.
     """
     close = [one for one in known if len(word) > 1 and re.sub(r"([^\W_])[^\W_]*|[\W_]", r"\1", one) == word]
-    close += get_close_matches(word[:80], known, n=1, cutoff=cutoff)
+    small = {one.lower(): one for one in known}
+    close += [small[one] for one in get_close_matches(word[:80].lower(), small, n=1, cutoff=cutoff)]
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
 
 

@@ -8,6 +8,7 @@ from cbm_cli.cli.options import Target, command, output, refuse_input, results_a
 from cbm_cli.cli.output import note, print_list
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError
+from cbm_cli.text import count as counted
 
 
 @command("count", "given", "sampler", "steps", "seed")
@@ -45,7 +46,7 @@ def sample(
         else:
             found = draw(flat, parsed, count or 100, chains=CHAINS, steps=steps, seed=seed)
     write_samples(output, found, machine.names)
-    note(f"wrote {output}: {len(found.samples)} samples")
+    note(f"wrote {output}: {counted(len(found.samples), 'sample')}")
 
 
 @command("data", "layer")

@@ -31,8 +31,11 @@ def say(line: str = "") -> None:
 
 
 def note(message: str) -> None:
-    """Print something that is not data, to stderr."""
-    click.echo(harmless(message), err=True)
+    """Print something that is not data, to stderr; where it is full or closed, the work goes on."""
+    try:
+        click.echo(harmless(message), err=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def terminal_width() -> float:
@@ -83,13 +86,9 @@ class Live:
         self.ended.set()
         self.shown.stop()
 
-    def message(self, text: str) -> None:
-        """Print a message above the bar."""
-        self.console.print(harmless(text), highlight=False, soft_wrap=True)
-
     def _print_lines(self) -> None:
         while not self.ended.wait(PLAIN_EVERY):
-            self.message(self.words()[0])
+            note(self.words()[0])
 
     def _lines(self) -> Group:
         from rich.console import Group

@@ -96,6 +96,7 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
     assert_allclose(found.transform(X), h, atol=1e-6)
     assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
     assert_allclose(found.filters(), W.T, atol=1e-6)
+    assert_array_equal(found.free_energy(csr_array(X)), found.free_energy(X))
     cbm("sample", "m.npz", "-o", "s.npz", "-n", 9, "--steps", 5, "--seed", 3)
     with np.load("s.npz") as drawn:
         assert_array_equal(found.sample(9, 3, steps=5), drawn["samples"])
@@ -180,6 +181,9 @@ def test_data_have_their_parts_as_arrays():
     grey = api.data(path="grey.npy", scale=255, binarise="none")["train"]
     assert_allclose(grey, [[0, 0.2], [1, 0.4]], rtol=1e-6)
     assert holds(refusal(api.data, "bars"), "bars|bars-and-stripes")
+    for rows in (NAMED, ROWS):
+        assert holds(refusal(api.data, rows), "data=rows")
+        assert holds(refusal(api.data, path="a.npy", test=rows), "data=rows")
 
 
 def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
@@ -298,3 +302,11 @@ def test_frames_and_arrays_are_trained_on(rows, train, valid):
     before = {*Path("out").rglob("*")}
     api.run(grid, data=rows, output="out", jobs=0, progress=False)  # there is nothing to do
     assert {*Path("out").rglob("*")} == before
+
+
+def test_rows_may_be_named_as_a_file():
+    np.save("rows.npy", ROWS.astype(np.uint8))
+    for number, name in enumerate(("rows.npy", Path("rows.npy"))):
+        grid = {"experiments": {"toy": OF_ROWS}}
+        found = api.run(grid, data=name, output=f"out{number}", jobs=0, progress=False)
+        assert [*found.summaries("toy")["n_train"]] == [60]

@@ -372,6 +372,8 @@ def test_output_that_is_full_or_closed_ends_a_command_without_a_traceback(grid):
     assert not any("Error" in line for line in lines)
     assert said("| head -0", "table out")[1] == []
     if Path("/dev/full").exists():
+        assert said("2> /dev/full", "run grid.yaml -o more -j 0") == (0, [])
+        assert len(lines_of("more/bars")) == 8
         for words in ("table out", "ls out --json", "run grid.yaml -o out -j 0", "--help"):
             code, lines = said("> /dev/full", words)
             told = f"Error: the output cannot be written: {os.strerror(28)}"

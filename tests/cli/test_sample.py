@@ -116,7 +116,7 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
     its, n = save(sizes), 20_000
     monkeypatch.setattr(samples, "CHAINS", n)
     found, said = sample("--sampler", sampler, "--steps", 60, "-n", 2 * n)
-    assert holds(said, "s.npz|40000")
+    assert holds(said, "s.npz|40,000")
     kinds = {name: (array.dtype.name, array.shape[1]) for name, array in found.items()}
     hidden = ("uint8", sum(sizes[1::2]))
     assert kinds == {"samples": ("uint8", 3), "means": ("float32", 3), "hidden": hidden}

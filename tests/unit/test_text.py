@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from cbm_cli.text import valid_json
+from cbm_cli.text import did_you_mean, valid_json
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -27,3 +27,10 @@ def test_json_is_valid_whatever_the_numbers(indent):
     }
     assert "±" in text
     assert not {"\x9b", "\x7f", "\u202e"} & {*text}
+
+
+def test_a_name_is_found_by_its_beginning_letters_and_in_other_capitals():
+    known = ["learning_rate", "Survey", "bars"]
+    for word, meant in (("SURVEY", "Survey"), ("survye", "Survey"), ("lr", "learning_rate")):
+        assert did_you_mean(word, known) == f"; did you mean {meant}?"
+    assert did_you_mean("x", known) == "; there are learning_rate, Survey, bars"
