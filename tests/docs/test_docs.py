@@ -22,31 +22,31 @@ from tests.processes import nightly
 
 ROOT = Path(__file__).parents[2]
 GRID = ROOT / "experiments.yaml"
-PAGES = [
-    *(ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-FENCE = re.compile(
-    r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.M | re.S
-)
+PAGES = [ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$'
+FENCE = re.compile(BLOCK, re.M | re.S)
 # Pages that are read and typed from top to bottom; the gallery needs the results of the course
 COURSE = [f"course/{page}.md" for page in ("own-data", "choose-settings", "figure-and-table")]
 SHARED = [*COURSE, "gallery.md"]
-HOW_TO, SCIENCE = (
-    [[f"{room}/{path.name}"] for path in sorted((ROOT / "docs" / room).glob("*.md"))]
-    for room in ("how-to", "science")
-)
 OTHERS = [[f"course/{page}.md"] for page in ("read-a-table", "continue-and-share", "scale-out")]
-FOLLOWED = [COURSE, *OTHERS, ["python.md"], *HOW_TO, *nightly(SHARED, ["diagnose.md"], *SCIENCE)]
+
+
+def in_room(room):
+    return [[f"{room}/{path.name}"] for path in sorted((ROOT / "docs" / room).glob("*.md"))]
+
+
+FOLLOWED = [COURSE, *OTHERS, ["python.md"], *in_room("how-to")]
+FOLLOWED += nightly(SHARED, ["diagnose.md"], *in_room("science"))
 SMALLER = {  # the same, in less time
     "epochs: 50": "epochs: 2",
     "n_iter=5": "n_iter=1",
     "jobs=1": "jobs=0",
     "updates: 10000": "updates: 200",
     "trials: 8": "trials: 2",
+    "--trials 5": "",
     "updates=2000": "updates=200",
     "temperatures 2000": "temperatures 100",
-    "--trials 5": "",
 }
 
 
@@ -66,9 +66,8 @@ def commands(text):
     """Return the words of every ``cbm`` line of the blocks of a page, fenced or indented."""
     text = re.sub(r"\\\n\s*", "", text)
     shell = [body for _, language, _, body in FENCE.findall(text) if language == "sh"]
-    shell += re.findall(
-        r"^    (cbm .*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M
-    )
+    unfenced = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    shell += re.findall(r"^    (cbm .*)$", unfenced, re.M)
     lines = [part for line in "\n".join(shell).splitlines() for part in line.split(" && ")]
     return [shlex.split(line, comments=True) for line in lines if line.startswith("cbm ")]
 
@@ -105,9 +104,7 @@ def follow(line):
     if words[1] == "run" and "-j" not in words:
         words += ["-j", "0"]
     if words[:3] == ["cbm", "run", "experiments.yaml"]:
-        lengths = any(
-            word.startswith(("updates=", "epochs=")) for word in words
-        )  # the line's own count
+        lengths = any(word.startswith(("updates=", "epochs=")) for word in words)  # its own
         words += [] if "--trials" in words else ["--trials", "2"]
         words += [] if lengths else ["--set", "updates=200"]
     result = cbm(*words[1:])
@@ -120,19 +117,15 @@ def test_pages_can_be_followed_to_the_letter(pages, here):
     """Where a value of Python is followed by its shape as a comment, it has this shape."""
     Path("experiments.yaml").write_text(GRID.read_text("utf-8"), "utf-8")
     names, shapes = {}, 0
-    for unrun, language, title, body in itertools.chain(
-        *(blocks(ROOT / "docs" / page) for page in pages)
-    ):
+    every = itertools.chain(*(blocks(ROOT / "docs" / page) for page in pages))
+    for unrun, language, title, body in every:
         if title and not unrun:
             Path(title).write_text(body, "utf-8")
         elif language == "python" and not unrun:
             exec(compile(body, str(pages), "exec"), names)
-            for value, shape in re.findall(
-                r"^(?:\w+ = )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))", body, re.M
-            ):
-                shown = eval(
-                    value.partition(", ")[2] if value.startswith("machine.kind") else value, names
-                )
+            commented = r"^(?:\w+ = |machine.kind, )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))"
+            for value, shape in re.findall(commented, body, re.M):
+                shown = eval(value, names)
                 assert (shown if isinstance(shown, tuple) else shown.shape) == eval(shape), value
                 shapes += 1
         elif language == "sh" and not unrun:
@@ -143,12 +136,9 @@ def test_pages_can_be_followed_to_the_letter(pages, here):
 
 def test_the_course_says_what_its_table_shows_and_a_run_finds(here):
     data, choice = ((ROOT / f"docs/{page}").read_text("utf-8") for page in COURSE[:2])
-    printed = {
-        name: [
-            [*map(float, cell)] for cell in re.findall(r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)", line)
-        ]
-        for name, line in re.findall(r"^ ((?:flipped-)?digits) +(.*)$", choice, re.M)
-    }
+    printed, three = {}, r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)"
+    for name, line in re.findall(r"^ ((?:flipped-)?digits) +(.*)$", choice, re.M):
+        printed[name] = [[*map(float, cell)] for cell in re.findall(three, line)]
     normal, flipped = printed["digits"], printed["flipped-digits"]
     said = " ".join(choice.split())
     assert f"worse on flipped digits by {normal[0][0] - flipped[0][0]:.2f} nats" in said
@@ -160,13 +150,10 @@ def test_the_course_says_what_its_table_shows_and_a_run_finds(here):
     spec = make_spec(path="train.csv", binarise="threshold", threshold=8, hold_out=0.2)
     assert f"`{describe(spec, load(spec)).partition(' (')[0]}`" in data
     cbm("run", "grid.yaml", "--trials", trials, "--set", "offsets=dd^b_s", "-j", 0)
-    found = json.loads(cbm("table", "results", "--statistic", "best-valid", "-f", "json").stdout)[
-        "cells"
-    ]
-    for cell, (mean, spread, _) in zip(found, (normal[2], flipped[2]), strict=True):
-        assert (
-            abs(cell["mean"] - mean) < 3 * spread / math.sqrt(trials) + 0.005
-        )  # 3 standard errors, rounding
+    found = json.loads(cbm("table", "results", "--statistic", "best-valid", "-f", "json").stdout)
+    for cell, (mean, spread, _) in zip(found["cells"], (normal[2], flipped[2]), strict=True):
+        error = spread / math.sqrt(trials)
+        assert abs(cell["mean"] - mean) < 3 * error + 0.005  # rounding
 
 
 def test_grids_on_other_pages_can_be_read():
@@ -185,47 +172,26 @@ def hooks():
 
 
 def test_reference_pages_of_the_site_have_every_command_field_and_function(hooks):
-    pages = [
-        hooks.on_page_markdown(page.read_text("utf-8"))
-        for page in (ROOT / "docs/reference").glob("*.md")
-    ]
+    texts = [page.read_text("utf-8") for page in (ROOT / "docs/reference").glob("*.md")]
+    pages = map(hooks.on_page_markdown, texts)
     lines = {line for text in pages for line in text.splitlines()}
     assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= lines
     assert {"## cbm.run", "## cbm.load", "## CenteredRBM", "### fit"} <= lines
-    assert (
-        "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |" in lines
-    )
+    momentum = "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |"
+    assert momentum in lines
 
 
 def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
     name = "cbm"  # on the index it is another project; this one is cbm-cli
-    extra, installed = (
-        rf"\b{name}\[",
-        rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])",
-    )
-    wrong = re.compile(f"{extra}|{installed}")
-    folders = [
-        path
-        for one in ("cbm_cli", "docs", "tests", "benchmarks")
-        for path in (ROOT / one).rglob("*")
-    ]
-    kinds = [
+    installed = rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])"
+    wrong = re.compile(rf"\b{name}\[|{installed}")
+    folders = [ROOT / one for one in ("cbm_cli", "docs", "tests", "benchmarks")]
+    paths = [*ROOT.iterdir(), *(path for one in folders for path in one.rglob("*"))]
+    kinds = (
         "",
-        ".py",
-        ".md",
-        ".cfg",
-        ".toml",
-        ".yaml",
-        ".yml",
-        ".sh",
-        ".html",
-        ".js",
-        ".cff",
-        ".txt",
-    ]
-    files = [
-        path for path in (*folders, *ROOT.iterdir()) if path.is_file() and path.suffix in kinds
-    ]
+        *[".py", ".md", ".cfg", ".toml", ".yaml", ".yml", ".sh", ".html", ".js", ".cff", ".txt"],
+    )
+    files = [path for path in paths if path.is_file() and path.suffix in kinds]
     assert len(files) > 200
     assert [path for path in files if wrong.search(path.read_text("utf-8", "replace"))] == []
     assert wrong.search(f"pip install {name}")

@@ -587,34 +587,3 @@ def test_experiments_of_the_paper_expand_to_their_tables():
         assert name.endswith("-short") or one.trials == TRIALS.get(name, 25)
         assert one.description
     assert [one.name for one in paper().select()] == ["quickstart"]
-
-
-def test_a_short_experiment_is_less_of_the_long_one():
-    """The same cells, or some of them, but for length, evaluations and stand-ins; or fewer trials."""
-    experiments = paper().experiments
-    stand_ins = {"rcv1-valid": "rcv1", "web-reshuffled": "web"}
-    less = [
-        "updates",
-        "epochs",
-        "evaluate_every",
-        "evaluate_parts",
-        "evaluate_rows",
-        "pretraining_epochs",
-    ]
-
-    def essence(cell):
-        row = {key: value for key, value in cell.row().items() if key not in less}
-        return row | {key: stand_ins.get(row[key], row[key]) for key in ("data", "data_name")}
-
-    def longest(one):
-        return [max(getattr(cell, of) or 0 for cell in one.cells) for of in ("updates", "epochs")]
-
-    shorts = [name for name in experiments if name.endswith("-short")]
-    assert len(shorts) == 12
-    for name in shorts:
-        short, full = experiments[name], experiments[name.removesuffix("-short")]
-        assert short.trials <= full.trials
-        whole = [essence(cell) for cell in full.cells]
-        assert all(essence(cell) in whole for cell in short.cells)
-        shorter = all(a <= b / 4 for a, b in zip(longest(short), longest(full), strict=True))
-        assert shorter or short.trials * len(short.cells) <= full.trials * len(full.cells) / 4
