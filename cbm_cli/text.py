@@ -16,6 +16,7 @@ _ENDLESS = 10**20  # stands for all whole numbers from it on, so that none takes
 _TENS = r"[eE]\+?0*\d{1,3}"
 # 1e4, 10, 1_000, 10.0; digits are read by one branch only: two would take seconds to refuse long ones
 WHOLE = rf"(?:\d(?:_?\d)*(?:(?:\.\d*)?{_TENS}|(?:\.0*)?)|\.\d+{_TENS})"
+_LISTED = 30  # names that a message lists
 FORMATS = ("text", "markdown", "latex", "csv", "json")  # of tables
 # What a table shows of each trial: its best value, the last one, the one at the best validation value, or the
 # one where the mean over the trials of the cell is best
@@ -60,12 +61,13 @@ def shortened(text: str) -> str:
 def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:
     """Return ``; did you mean NAME?``, or ``; there are A, B, ...`` where no known name is close.
 
-    Initials are close: ``lr`` to ``learning_rate``.
+    Initials are close, ``lr`` to ``learning_rate``, and so are capitals.
     """
     close = [one for one in known if len(word) > 1 and re.sub(r"([^\W_])[^\W_]*|[\W_]", r"\1", one) == word]
     small = {one.lower(): one for one in known}
     close += [small[one] for one in get_close_matches(word[:80].lower(), small, n=1, cutoff=cutoff)]
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+    listed = ", ".join([*known][:_LISTED]) + ", ..." * (len(known) > _LISTED)
+    return f"; did you mean {close[0]}?" if close else f"; there are {listed}"
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 from cbm_cli.errors import FieldError
 from cbm_cli.text import CONTROL, did_you_mean, shortened
 
-_LABEL = re.compile(r"(.*[ _.-])?(class|label|target|id|index)(e?s)?|y|#|unnamed: ?\d+", re.IGNORECASE)
+_LABEL = re.compile(
+    r"(?i)(.*[ _.-])?(class|label|target|id|index)(e?s)?|y|#|(row|no|nr)\.?|outcome|response|unnamed: ?\d+"
+)
 _LONGEST = 10_000  # characters of a list of columns
 
 
@@ -50,12 +52,18 @@ class Columns:
     chosen: str | None = None  # names, numbers from 1 or from the end (-1, last), or all; None: no labels
     dropped: str | None = None
 
-    def places(self, names: Sequence[str], width: int, words: Collection[int] = ()) -> list[int]:
+    def places(
+        self,
+        names: Sequence[str],
+        width: int,
+        words: Collection[int] = (),
+        counting: Collection[int] = (),
+    ) -> list[int]:
         """Return the columns that are units, from 0.
 
-        ``names`` are those of the columns, if they have any; ``words`` are columns that hold text. FieldError
-        for columns that are not there, for nothing left, and for names of labels that were neither chosen
-        nor dropped.
+        ``names`` are those of the columns, if they have any; ``words`` are columns that hold text, and
+        ``counting`` those that count the rows. FieldError for columns that are not there, for nothing left,
+        and for counts and names of labels that were neither chosen nor dropped.
         """
         chosen = (
             [*range(width)]
@@ -69,12 +77,15 @@ class Columns:
         kept = [place for place in chosen if place not in out]
         if not kept:
             raise FieldError("no column is left", "drop")
-        odd = [place for place in kept if names and _LABEL.fullmatch(names[place] or "id")]
+        named = [place for place in kept if names and _LABEL.fullmatch(names[place] or "id")]
+        odd = named or [place for place in kept if place in counting]
         if odd and self.chosen is None:
             asked = [place for place in kept if place in odd or place in words]
             listed = as_line(dict.fromkeys(written_as(place, names, width) for place in asked))
             told = f"column {odd[0] + 1} has no name, as if it numbered the rows"
-            if names[odd[0]]:
+            if not named:
+                told = f"column {written_as(odd[0], names, width)} counts the rows"
+            elif names[odd[0]]:
                 told = f"column {listed} may be labels or numbers of rows, by name"
             instead = "" if {*asked} & {*words} else ", or columns: all to train on them"
             raise FieldError(f"{told}; write drop: [{listed}]{instead}")

@@ -164,7 +164,10 @@ def _table(rows: Rows, columns: Columns) -> Table:
     odd = [n for n, kind in enumerate(frame.dtypes) if kind.kind not in "buif"]
     numbers = frame.apply(_numbers) if odd else frame  # objects and categories may be numbers
     words = [n for n in odd if (numbers.iloc[:, n].isna() & frame.iloc[:, n].notna()).any()]
-    places = columns.places(rows.names, width, words)
+    head = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
+    steady = (np.diff(head, axis=0) == 1).all(axis=0) & (len(head) > 2)
+    counting = [n for n in np.flatnonzero(steady).tolist() if (np.diff(numbers.iloc[:, n]) == 1).all()]
+    places = columns.places(rows.names, width, words, counting)
     kept = tuple(rows.names[n] for n in places) if rows.names else ()
     used = numbers if places == [*range(width)] else numbers.iloc[:, places]
     values = used.to_numpy()

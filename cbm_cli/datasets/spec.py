@@ -17,6 +17,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from cbm_cli.datasets.columns import columns_text
 from cbm_cli.datasets.published import SOURCES, DataSource, expanded, near, own_file
@@ -34,8 +35,13 @@ def whole(minimum: int) -> Any:
 
 def real(**limits: Any) -> Any:
     """Return the type of a finite number; those that agree in 12 digits, as tables print them, are one."""
-    digits = AfterValidator(lambda value: float(text_of(value)))
-    return Annotated[float, Field(allow_inf_nan=False, **limits), digits]
+
+    def in_digits(value: float) -> float:
+        if (rounded := float(text_of(value))) == limits.get("lt"):
+            raise PydanticKnownError("less_than", {"lt": rounded})
+        return rounded
+
+    return Annotated[float, Field(allow_inf_nan=False, **limits), AfterValidator(in_digits)]
 
 
 def _rows_or_share(given: Any) -> Any:

@@ -22,11 +22,19 @@ _HALF = re.compile("[\ud800-\udfff]")  # of a character: a surrogate, which no e
 _NO_BLANK = re.compile(r"[\s-]*(\w+):[^\s:/\\]")  # after the colon of a field, as in sampler:CD-1
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _TAB = "found character '\\t' that cannot start any token"
-_REMEDIES = {
-    _TAB: "; write spaces in place of tabs",
-    "mapping values are not allowed here": "; quote a text that has a colon, or check the indentation",
-    "but found another document": "; write one document, without ---",
+_REMEDIES = {  # by how YAML's complaint begins
+    _TAB: "write spaces in place of tabs",
+    "found character": "quote a text that begins with it",
+    "mapping values are not allowed here": "quote a text that has a colon, or check the indentation",
+    "but found another document": "write one document, without ---",
+    "expected <block end>": "check the indentation",
+    "could not find expected ':'": "write a colon and a blank after the name of a field",
+    "expected ',' or": "close the bracket, or separate its items by commas",
+    "found unexpected end of stream": "close the quote",
 }
+_BEGUN = re.compile(
+    "while (scanning a (simple key|quoted)|parsing a flow)"
+)  # what begins at a line of its own
 
 
 class Place(NamedTuple):
@@ -179,8 +187,10 @@ def load(text: str, name: str, problems: Problems) -> Value:
     except yaml.reader.ReaderError as error:
         line, complaint = text[: error.position].count("\n"), error.reason
     except yaml.MarkedYAMLError as error:
-        line = (error.problem_mark or error.context_mark).line
-        complaint = f"{error.problem}{_REMEDIES.get(error.problem, '')}"
+        begun = error.context_mark if _BEGUN.match(error.context or "") else None
+        line = (begun or error.problem_mark or error.context_mark).line
+        remedies = (remedy for start, remedy in _REMEDIES.items() if error.problem.startswith(start))
+        complaint = "; ".join(filter(None, (error.problem, next(remedies, ""))))
         near = enumerate(text.splitlines()[: line + 1])
         glued = [(number, found[1]) for number, one in near if (found := _NO_BLANK.match(one))][-1:]
         if glued and glued[0][0] >= line - 1 and error.problem != _TAB:

@@ -305,6 +305,15 @@ def test_what_cannot_be_held_out_is_refused(options, field):
     assert refused(name="shifting-bar", size=9, bar=1, **options)[0] == field
 
 
+@pytest.mark.parametrize("names", ["", "No.,a,b\n", "row,a,b\n", "n,a,b\n"])
+def test_a_column_that_counts_the_rows_is_asked_about_and_never_a_unit_in_silence(names):
+    write(names + "".join(f"{n},{n % 2},1\n" for n in range(5)))
+    field, told = refused(path="rows.csv", threshold=1, **({} if names else {"header": False}))
+    assert (field, "drop: [" in told) == ("path", True)
+    how = {"header": bool(names), "threshold": 3}
+    assert load(path="rows.csv", columns="all", **how).width == 3
+
+
 # Names of columns
 
 GREY = "0,7,16,3\n9,1,16,0\n16,0,0,0\n"

@@ -343,6 +343,8 @@ def test_numbers_that_print_alike_are_one_setting():
     (other,) = cells("rbm", learning_rate=0.1 + 0.2, weight_scale=0.1)
     assert run_ids(one, 1, "")[0] == run_ids(other, 1, "")[0]
     assert len(cells("rbm", momentum="[0.3, 0.300000000001]")) == 2
+    with pytest.raises(CbmError, match="must be less than 1"):
+        cells("rbm", momentum="0.9999999999999")  # which would be 1
     for field in ("threshold", "hold_out", "binarise: none, scale"):
         assert len(cells("rbm", data=f"{{path: a.npy, {field}: {rates}}}")) == 1
 
