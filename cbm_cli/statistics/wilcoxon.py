@@ -1,7 +1,7 @@
 """Wilcoxon tests between two methods over trials, and Holm's correction within a row."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -12,6 +12,7 @@ FEWEST_PAIRS = 6  # the smallest n at which a two-sided signed-rank test can rea
 EXACT = 50  # pairs, or trials of both samples, up to which the null distribution is counted out
 
 Sample = Mapping[int, float]  # by trial number
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,48 +35,53 @@ class Significance:
         return self.n_pairs >= FEWEST_PAIRS and self.smallest_p < alpha
 
 
-def finite_ranks(best: NDArray, other: NDArray) -> tuple[NDArray, NDArray]:
-    """Replace non-finite values (diverged trials) so that they rank below everything finite.
-
-    The substitute lies further below the lowest finite value than the finite values lie apart. So the
-    difference between a diverged and a finite trial is the largest of all, and it is zero between two
-    diverged trials.
-    """
-    finite = np.concatenate([best, other])
-    finite = finite[np.isfinite(finite)]
-    floor = finite.min() - np.ptp(finite) - 1.0 if finite.size else 0.0
-    return np.where(np.isfinite(best), best, floor), np.where(np.isfinite(other), other, floor)
-
-
 def signed_rank(best: Sample, other: Sample) -> Significance:
     """Wilcoxon's signed-rank test on pairs matched by trial number.
 
     Trials that only one of the two has are left out. Zero differences are dropped before ranking (Wilcoxon
     1945): pairs tie exactly where two schemes coincide or both diverge, and a pair without an order is no
-    evidence for either. Up to 50 differences the p-value is exact, with ties too. The smallest possible
-    p-value is 2^(1 - n), pairs of two diverged trials not counted. The effect size is the matched-pairs
-    rank-biserial correlation (Kerby 2014).
+    evidence for either. A pair of which one trial diverged differs by more than all others, and as much as
+    the others of its kind. Up to 50 differences the p-value is exact, with ties too; beyond, it is that of
+    ``scipy.stats.wilcoxon``, which takes long to import. The smallest possible p-value is 2^(1 - n), pairs of
+    two diverged trials not counted. The effect size is the matched-pairs rank-biserial correlation (Kerby
+    2014).
     """
-    pairs = sorted(best.keys() & other.keys())
-    raw = [np.array([sample[trial] for trial in pairs], dtype=float) for sample in (best, other)]
-    smallest = 2.0 ** (1 - int(np.isfinite(raw).any(axis=0).sum()))
-    x, y = finite_ranks(*raw)
-    difference = (x - y)[x != y]
-    if difference.size == 0:
-        return Significance(1.0 if pairs else np.nan, 0.0, len(pairs), min(1.0, smallest))
-    ranks = _doubled_ranks(np.abs(difference))
-    above, total = int(ranks[difference > 0].sum()), int(ranks.sum())
-    p_of = _exact_p if len(ranks) <= EXACT else _normal_p
-    p_value = p_of(ranks, min(above, total - above))
-    return Significance(p_value, (2 * above - total) / total, len(pairs), smallest)
+    x, y = _pairs(best, other)
+    n, smallest = len(x), 2.0 ** (1 - int(np.isfinite(np.maximum(x, y)).sum()))
+    x, y = x[x != y], y[x != y]
+    if not len(x):
+        return Significance(1.0 if n else np.nan, 0.0, n, min(1.0, smallest))
+    ranks = _doubled_ranks(np.abs(x / 2 - y / 2))  # whole differences may overflow
+    above, total = int(ranks[x > y].sum()), int(ranks.sum())
+    rarer = min(above, total - above)
+    if len(x) <= EXACT:
+        p_value = min(1.0, 2 * float(_sign_patterns(ranks)[: rarer + 1].sum()) / 2.0 ** len(x))
+    else:
+        z = (total / 2 - rarer) / math.sqrt((ranks.astype(float) ** 2).sum() / 4)
+        p_value = math.erfc(z / math.sqrt(2))
+    return Significance(p_value, (2 * above - total) / total, n, smallest)
 
 
-def _exact_p(ranks: NDArray[np.int64], statistic: int) -> float:
-    """Share of all sign patterns with a rank sum as extreme as the statistic, on either side."""
-    return min(1.0, 2 * float(_sign_patterns(ranks)[: statistic + 1].sum()) / 2.0 ** len(ranks))
+def _pairs(one: Sample, other: Sample) -> tuple[Values, Values]:
+    """Return the values of the trials that both samples have."""
+    trials = sorted(one.keys() & other.keys())
+    first, second = (_ordered([sample[trial] for trial in trials]) for sample in (one, other))
+    return first, second
 
 
-def _sign_patterns(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+def _ordered(values: Iterable[float]) -> Values:
+    """Return values with -inf, below all others, for trials that diverged: what is not finite."""
+    found = np.array([*values], dtype=float)
+    return np.where(np.isfinite(found), found, -np.inf)
+
+
+def _doubled_ranks(values: Values) -> NDArray[np.int64]:
+    """Return twice the average ranks of values, which are whole numbers."""
+    _, place, ties = np.unique(values, return_inverse=True, return_counts=True)
+    return (2 * np.cumsum(ties) - ties + 1)[place]
+
+
+def _sign_patterns(ranks: NDArray[np.int64]) -> Values:
     """Return the number of sign patterns by the sum of the positive ranks."""
     patterns = np.zeros(ranks.sum() + 1)
     patterns[0] = 1
@@ -84,28 +90,22 @@ def _sign_patterns(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
     return patterns
 
 
-def _normal_p(ranks: NDArray[np.int64], statistic: int) -> float:
-    """The same by the normal approximation, as ``scipy.stats.wilcoxon``, which takes long to import."""
-    z = (ranks.sum() / 2 - statistic) / math.sqrt((ranks.astype(float) ** 2).sum() / 4)
-    return math.erfc(z / math.sqrt(2))
-
-
 def hodges_lehmann(one: Sample, other: Sample, alpha: float) -> tuple[float, float, float]:
     """Return the paired difference of one to the other, and the ends of its interval at 1 - alpha.
 
     The estimate is the median of the means of any two differences (Hodges and Lehmann 1963); the interval
     has those that a signed-rank test at this level does not reject. It is exact up to 50 pairs without ties,
-    and infinite with too few. A trial that diverged differs infinitely; pairs of two are left out.
+    and infinite with too few. A trial that diverged differs infinitely; pairs of two are left out. All are
+    NaN without a pair, and where trials of both diverged, each against a finite one.
     """
-    pairs = sorted(one.keys() & other.keys())
-    raw = [np.array([sample[trial] for trial in pairs], dtype=float) for sample in (one, other)]
-    x, y = (np.where(np.isfinite(values), values, -np.inf) for values in raw)
-    known = np.isfinite(x) | np.isfinite(y)
-    differences, n = x[known] - y[known], int(known.sum())
-    if not n or ((np.isinf(differences) & (differences > 0)).any() and (differences == -np.inf).any()):
+    x, y = _pairs(one, other)
+    known = np.isfinite(np.maximum(x, y))
+    halves, n = x[known] / 2 - y[known] / 2, int(known.sum())
+    if not n or {-math.inf, math.inf} <= {*halves}:
         return math.nan, math.nan, math.nan
     first, second = np.triu_indices(n)
-    means = np.sort((differences[first] + differences[second]) / 2)
+    with np.errstate(over="ignore"):  # such a difference is infinite, too
+        means = np.sort(halves[first] + halves[second])
     if n <= EXACT:
         ways = _sign_patterns(np.arange(1, n + 1))
         outside = int(np.searchsorted(np.cumsum(ways) / 2.0**n, alpha / 2))
@@ -124,33 +124,23 @@ def rank_sum(best: Sample, other: Sample) -> Significance:
     rank-biserial correlation 2 U / (n m) - 1.
     """
     n, m = len(best), len(other)
-    x, y = finite_ranks(*(np.array([*sample.values()], dtype=float) for sample in (best, other)))
+    x, y = _ordered(best.values()), _ordered(other.values())
     ranks = _doubled_ranks(np.concatenate([x, y]))
-    above = int(ranks[:n].sum()) - n * (n + 1)  # twice the pairs in which the best is higher
-    smallest = min(1.0, 2 / math.comb(n + m, n))
+    its_sum, divisions = int(ranks[:n].sum()), math.comb(n + m, n)
+    smallest = min(1.0, 2 / divisions)
     if n + m <= EXACT:
-        p_value = _exact_division_p(ranks, n, int(ranks[:n].sum()))
+        ways = np.zeros((n + 1, ranks.sum() + 1))  # to choose so many ranks, by their sum
+        ways[0, 0] = 1
+        for rank in ranks:
+            ways[1:, rank:] += ways[:-1, :-rank]
+        from_middle = np.abs(np.arange(len(ways[n])) - n * (n + m + 1))
+        p_value = min(1.0, float(ways[n, from_middle >= from_middle[its_sum]].sum()) / divisions)
     else:
         from scipy.stats import mannwhitneyu
 
         p_value = max(smallest, float(mannwhitneyu(x, y, method="asymptotic").pvalue))
-    return Significance(p_value, above / (n * m) - 1, min(n, m), smallest)
-
-
-def _doubled_ranks(values: NDArray) -> NDArray[np.int64]:
-    """Return twice the average ranks of values, which are whole numbers."""
-    _, place, ties = np.unique(values, return_inverse=True, return_counts=True)
-    return (2 * np.cumsum(ties) - ties + 1)[place]
-
-
-def _exact_division_p(ranks: NDArray[np.int64], n: int, statistic: int) -> float:
-    """Share of all ways to choose n of the ranks whose sum is as far from the middle as the statistic."""
-    ways = np.zeros((n + 1, ranks.sum() + 1))  # by how many are chosen, and their sum
-    ways[0, 0] = 1
-    for rank in ranks:
-        ways[1:, rank:] += ways[:-1, :-rank]
-    from_middle = np.abs(np.arange(len(ways[n])) - n * (len(ranks) + 1))
-    return min(1.0, float(ways[n, from_middle >= from_middle[statistic]].sum()) / math.comb(len(ranks), n))
+    # its_sum - n (n + 1) is twice the number of pairs in which the best is higher
+    return Significance(p_value, (its_sum - n * (n + 1)) / (n * m) - 1, min(n, m), smallest)
 
 
 TESTS: dict[str, Callable[[Sample, Sample], Significance]] = {

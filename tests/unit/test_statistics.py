@@ -1,6 +1,7 @@
 """Wilcoxon tests, Holm's correction and the marks of a row, against sums over all cases and SciPy."""
 
-from itertools import combinations
+from fractions import Fraction
+from itertools import combinations, product
 from math import inf, nan
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from cbm_cli.results import Metric
 from cbm_cli.results.outcome import default_metric
 from cbm_cli.statistics import Marking, mark_row
-from cbm_cli.statistics.wilcoxon import finite_ranks, hodges_lehmann, holm, rank_sum, signed_rank
+from cbm_cli.statistics.wilcoxon import hodges_lehmann, holm, rank_sum, signed_rank
 from scipy import stats
 
 
@@ -123,10 +124,67 @@ def test_rank_sum_is_all_relabellings(n, m, levels):
     assert found.n_pairs == min(n, m)
 
 
-def test_diverged_trials_rank_below_everything_finite():
-    x, y = finite_ranks(np.array([-inf, -3.0, -1.0]), np.array([nan, -2.0, -inf]))
-    assert x[0] == y[0] == y[2] < -3.0
-    assert x[1] - y[2] > max(abs(a - b) for a in (x[1], x[2]) for b in (x[1], x[2], y[1]))
+def by_all_signs(x, y):
+    """The p-value of a signed-rank test over all signs of ranks, without any sum of values."""
+    pairs = [
+        (a if np.isfinite(a) else None, b if np.isfinite(b) else None)
+        for a, b in zip(x, y, strict=True)
+    ]
+    pairs = [(a, b) for a, b in pairs if a != b]
+    sizes = [inf if None in pair else abs(Fraction(pair[0]) - Fraction(pair[1])) for pair in pairs]
+    ranks = [sum(s < size for s in sizes) + (sizes.count(size) + 1) / 2 for size in sizes]
+    higher = [b is None or (a is not None and a > b) for a, b in pairs]
+    middle = sum(ranks) / 2
+    own = abs(sum(r for r, it in zip(ranks, higher, strict=True) if it) - middle)
+    sums = [np.dot(ranks, signs) for signs in product((0, 1), repeat=len(ranks))]
+    return np.mean([abs(one - middle) >= own - 1e-9 for one in sums])
+
+
+BIG = 1.5e308
+DIVERGED = {
+    "absorbed": ([-1e17] * 6, [nan] * 6, 2 / 2**6),
+    "absorbed in part": ([-1e17] * 6 + [-1e17 - 64], [nan] * 5 + [-1e17] * 2, None),
+    "both sides": ([1, nan, 3, 4, 5, 6, 7], [nan, 2, 2.5, 3, inf, -inf, nan], None),
+    "other sign": ([-inf, nan, inf, 1, 2, 3, 4], [0, 0, 0, nan, 0, 0, 0], None),
+    "overflow": ([BIG, BIG, BIG, 1, 2, nan, 3], [-BIG, -BIG / 2, nan, 0, 0, 1, 0], None),
+    "overflow of all": ([BIG] * 6, [-BIG] * 6, 2 / 2**6),
+    "least numbers": ([5e-324] * 6, [0] * 6, 2 / 2**6),
+    "equal": ([0.1] * 6, [0.1] * 6, 1),
+    "zeros": ([0.0, -0.0, 0, 1, nan], [-0.0, 0.0, 0, 0, nan], 1),
+    "ties": ([1, 2, 3, 4, nan, nan, 1], [0, 3, 2, 5, 1, 1, nan], None),
+}
+
+
+@pytest.mark.parametrize(("x", "y", "p_value"), DIVERGED.values(), ids=DIVERGED)
+@pytest.mark.filterwarnings("error")
+def test_what_diverged_is_below_everything_finite_however_large(x, y, p_value):
+    found = signed_rank(sample(*x), sample(*y))
+    assert found.p_value == pytest.approx(by_all_signs(x, y), rel=1e-12)
+    assert found.p_value == (p_value or found.p_value)
+    back = signed_rank(sample(*y), sample(*x))
+    assert (back.p_value, back.effect_size) == (found.p_value, -found.effect_size)
+    x, y = ([it if np.isfinite(it) else -inf for it in values] for values in (x, y))
+    unpaired = rank_sum(sample(*x), sample(*y))
+    assert unpaired.p_value == pytest.approx(exact_rank_sum(x, y), rel=1e-12)
+    hodges_lehmann(sample(*x), sample(*y), 0.05)  # without a warning
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_interval_is_that_of_all_walsh_averages(seed):
+    """Differences with ties and zeros, some infinite; its ends from the test itself, shift by shift."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.integers(0, 9, 9) + 1.0, rng.integers(0, 9, 9) / 2
+    y[: seed % 3] = -inf
+    d = [a - b for a, b in zip(x, y, strict=True)]
+    means = sorted((a + b) / 2 for i, a in enumerate(d) for b in d[i:])
+    middle, low, high = hodges_lehmann(sample(*x), sample(*y), 0.05)
+    assert middle == np.median(means)
+    chance = [
+        sum(s <= k for s in map(sum, product(*((0, r) for r in range(1, 10))))) / 2**9
+        for k in range(10)
+    ]
+    outside = sum(2 * p < 0.05 for p in chance)
+    assert (low, high) == (means[outside - 1], means[len(means) - outside])
 
 
 def test_holm_by_hand():
