@@ -147,17 +147,16 @@ class ResultFrames:
             Options of ``cbm plot``: ``statistic="mean"``, ``metric=["weight_norm"]``, ``x="learning_rate"``.
         """
         from cbm_cli.report.chosen import Options
-        from cbm_cli.report.kinds import Part, draw
-        from cbm_cli.report.panels import WIDTHS, Page, compose
+        from cbm_cli.report.kinds import draw
+        from cbm_cli.report.panels import WIDTHS, compose
 
         if isinstance(size, str) and size not in WIDTHS:
             raise CbmError(f"size {size!r}: write column, page or (width, height) in inches")
         _check_options("plot", options, [field.name for field in fields(Options)])
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]
-        part = Part(kind, _listed(experiments), Options(_wanted(select), **options))
-        panels = draw(self._results, part)
-        return compose(panels, Page(size, title))
+        asked = Options(_wanted(select), **options)
+        return compose(draw(self._results, kind, _listed(experiments), asked), size, title)
 
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None

@@ -246,14 +246,13 @@ class Target:
 
     def models(self) -> list[Path]:
         """Return the machines if a machine is named: files, and RUN:TRIAL in the folder."""
-        from cbm_cli.results.folder import MACHINE_NAME
+        from cbm_cli.results.folder import is_machine, is_machine_file
 
-        files = [name.endswith(".npz") or ("." in name and Path(name).is_file()) for name in self.names]
-        if not any(files) and not any(map(MACHINE_NAME.fullmatch, self.names)):
+        if not any(map(is_machine, self.names)):
             return []
         folder = Path() if self.folder == Path("results") else self.folder
-        pairs = zip(self.names, files, strict=True)
-        return [Path(name) if is_file or "/" in name else folder / name for name, is_file in pairs]
+        as_given = (is_machine_file(name) or "/" in name for name in self.names)
+        return [Path(name) if it else folder / name for name, it in zip(self.names, as_given, strict=True)]
 
     def model(self) -> Path:
         """Return the one machine that is named; CbmError for none, and for several."""

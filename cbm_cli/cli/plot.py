@@ -38,24 +38,25 @@ def plot(
 
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
     results/. In place of EXPERIMENT, RUN:TRIAL draws a trial; filters, activity and samples also take
-    FILE.npz. The terminal shows the caption.
+    a machine's file. The terminal shows the caption.
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.report.chosen import Options
-    from cbm_cli.report.kinds import KINDS, Part, draw
-    from cbm_cli.report.panels import Page, compose
+    from cbm_cli.report.kinds import KINDS, draw
+    from cbm_cli.report.panels import compose
     from cbm_cli.results import Results
+    from cbm_cli.results.folder import is_machine
 
     kinds = [place for place, word in enumerate(words[:2]) if word in KINDS]
     if not kinds:
         raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT]... -o FILE.png")
     place = kinds[-1] if len(kinds) == 2 and Path(words[0]).is_dir() else kinds[0]
     folder, kind, names = Path(words[0] if place else "results/"), words[place], words[place + 1 :]
-    machines = kind != "data" and any(":" in name or name.endswith(".npz") for name in names)
+    machines = kind != "data" and any(map(is_machine, names))
     is_needed = kind != "data" and (folder.is_dir() or not machines)
-    part = Part(kind, names, Options(data=source, **choices))
     with data_in(None if machines else folder_of_data(source)):
-        panels = draw(Results(folder) if is_needed else None, part)
-    picture = compose(panels, Page(size, title))
+        results = Results(folder) if is_needed else None
+        panels = draw(results, kind, names, Options(data=source, **choices))
+    picture = compose(panels, size, title)
     picture.write(output)
     note(f"wrote {output}{picture.caption and f': {picture.caption}'}")

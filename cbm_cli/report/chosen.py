@@ -77,11 +77,6 @@ class Chosen:
         """Return the summaries of the finished trials of all cells."""
         return pd.concat([cell.trials.frame.iloc[cell.rows] for cell in self.cells])
 
-    def bound(self, cell: Cell) -> float | None:
-        """Return the upper bound of the log-likelihood of a cell's data set, in nats per sample."""
-        bounds = self.stores[cell.settings["experiment"]].manifest().upper_bounds
-        return bounds.get(cell.settings["data"])
-
     def choice(self, cell: Cell) -> str:
         """Return the values that were chosen in a cell, in words, where not all cells have the same."""
         keys = {key_of(one.choice.values, one.choice.values) for one in self.cells if one.choice}
@@ -100,7 +95,11 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
     IncompleteError
         No finished trial of what is selected.
     """
-    stores, only = _named(results, names)
+    runs = [run for name in names if (run := find_trial(name, results))]
+    only = {run_id: number for _, run_id, number in runs}
+    stores = {store.experiment: store for store, *_ in runs}
+    experiments = [name for name in names if not MACHINE_NAME.fullmatch(name)]
+    stores |= {name: (results or Results(Path("results"))).store(name) for name in experiments}
     manifests = [
         manifest.with_cells({**cell, "experiment": name} for cell in manifest.cells)
         for name, manifest in ((name, store.manifest()) for name, store in stores.items())
@@ -127,15 +126,6 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
     chosen = Chosen(done, table, stores, lines, panels, list(dict.fromkeys(notes)))
     _warn_of_versions(chosen.rows())
     return chosen
-
-
-def _named(results: Results | None, names: Sequence[str]) -> tuple[dict[str, Store], dict[str, int]]:
-    """Return the stores of experiments and of RUN:TRIAL by experiment, and the trials of these by run."""
-    runs = [run for name in names if (run := find_trial(name, results))]
-    stores = {store.experiment: store for store, *_ in runs}
-    experiments = [name for name in names if not MACHINE_NAME.fullmatch(name)]
-    stores |= {name: (results or Results(Path("results"))).store(name) for name in experiments}
-    return stores, {run_id: number for _, run_id, number in runs}
 
 
 def _warn_of_versions(rows: pd.DataFrame) -> None:

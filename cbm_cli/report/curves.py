@@ -1,6 +1,6 @@
 """Learning curves and records of methods: lines with bands or bars over trials."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Limits, Options, choose
-from cbm_cli.report.panels import Panel, in_order
+from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, names_of
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Cell, Measure, mean
@@ -148,9 +148,13 @@ def metrics_of(chosen: Chosen, options: Options) -> list[str]:
 def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None:
     """Return the curve of a cell; None without a finite value."""
     curves = zip(cell.curves(), cell.trials.diverged[cell.rows], strict=True)
-    known = [(curve, bool(lost)) for curve, lost in curves if len(curve)]
-    trials, metric = _held(known), cell.measure.metric
-    if trials.empty:
+    known, metric = [(curve, bool(lost)) for curve, lost in curves if len(curve)], cell.measure.metric
+    if not known:
+        return None
+    updates = np.unique(np.concatenate([curve.index for curve, _ in known])).astype(float)
+    held = [curve.reindex(updates, method=None if lost else "ffill") for curve, lost in known]
+    trials = pd.concat(held, axis=1, keys=range(len(held))).replace([np.inf, -np.inf], np.nan)
+    if (trials := trials.dropna(how="all")).empty:
         return None
     holes = trials.isna().any().to_numpy() & ~np.array([lost for _, lost in known])
     counts = {"diverged": sum(lost for _, lost in known), "gaps": int(holes.sum())}
@@ -158,13 +162,27 @@ def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None
     doubt, of_ais = _doubts(cell) if metric.better > 0 else (None, {})
     if options.smooth > 1:
         trials = trials.apply(_running_mean, width=options.smooth)
-    place = _place(cell, x)
-    trials.index = place(trials.index)
-    doubt = None if doubt is None else doubt.set_axis(place(doubt.index))
-    bound = chosen.bound(cell) if metric.better > 0 else None
+    first, step = _steps(cell, x)
+    trials.index = first + trials.index * step
+    doubt = None if doubt is None else doubt.set_axis(first + doubt.index * step)
+    manifest = chosen.stores[cell.settings["experiment"]].manifest()
+    bound = manifest.upper_bounds.get(cell.settings["data"]) if metric.better > 0 else None
     scaled = None if bound is None else bound * float(cell.scale[0])
     about = (cell.settings["data"], metric, trials, counts | of_ais, scaled, doubt, chosen.choice(cell))
     return Curve((), (), *about)
+
+
+def _steps(cell: Cell, x: str) -> tuple[float, float]:
+    """Return where the x axis has update 0, and the length of an update on it."""
+    curves = [curve for curve in cell.frames() if len(curve)]
+    ends = [curve["update"].iloc[-1] for curve in curves] or [1]
+    epoch = sum(curve["epoch"].iloc[-1] for curve in curves) / max(sum(ends), 1)
+    if x == "epochs":
+        return 0.0, epoch
+    if x == "seconds":
+        return 0.0, mean(cell.trials.numbers("seconds")[cell.rows]) / max(np.mean(ends), 1)
+    before = float(cell.settings.get("pretraining_epochs") or 0) if x == "gradient-steps" else 0.0
+    return (before / epoch if epoch else 0.0), 1.0
 
 
 def _between(trials: pd.DataFrame, ends: Limits) -> pd.DataFrame:
@@ -175,16 +193,6 @@ def _between(trials: pd.DataFrame, ends: Limits) -> pd.DataFrame:
         trials = trials.reindex(trials.index.union(inner))
         trials.loc[inner] = trials.interpolate("index").loc[inner]
     return trials.loc[slice(*ends)]
-
-
-def _held(known: Sequence[tuple[pd.Series, bool]]) -> pd.DataFrame:
-    """Return finite values (updates, trials); trials that stopped hold their last value, if not diverged."""
-    if not known:
-        return pd.DataFrame()
-    updates = np.unique(np.concatenate([curve.index for curve, _ in known])).astype(float)
-    held = [curve.reindex(updates, method=None if lost else "ffill") for curve, lost in known]
-    trials = pd.concat(held, axis=1, keys=range(len(held)))
-    return trials.replace([np.inf, -np.inf], np.nan).dropna(how="all")
 
 
 def _doubts(cell: Cell) -> tuple[pd.Series | None, dict[str, int]]:
@@ -218,22 +226,6 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
     return pd.Series(totals / (last - first), known.index).reindex(values.index)
 
 
-def _place(cell: Cell, x: str) -> Callable[[pd.Index], pd.Index]:
-    """Return the places of updates on the x axis."""
-    curves = [curve for curve in cell.frames() if len(curve)]
-    ends = [curve["update"].iloc[-1] for curve in curves] or [1]
-    epochs = sum(curve["epoch"].iloc[-1] for curve in curves) / max(sum(ends), 1)  # an update
-    if x == "epochs":
-        return lambda updates: updates * epochs
-    if x == "seconds":
-        seconds = mean(cell.trials.numbers("seconds")[cell.rows])
-        return lambda updates: updates * (seconds / max(np.mean(ends), 1))
-    if x == "gradient-steps":
-        first = float(cell.settings.get("pretraining_epochs") or 0) / epochs if epochs else 0.0
-        return lambda updates: updates + first
-    return lambda updates: updates
-
-
 # Drawing
 
 
@@ -248,19 +240,21 @@ def line_panels(drawn: Curves, options: Options) -> list[Panel]:
         scale = curves[0].data, *dict.fromkeys(curve.metric.column for curve in curves)
         compared = [it for it in drawn.curves if it.data == scale[0] and it.metric.column in scale]
         ends, bound, notes = _y_axis(drawn, compared, options)
+        metric, words = curves[0].metric, " ".join(_shared_words(curve.metric for curve in curves))
+        unit = "degrees" if metric.column.startswith("angle_") else metric.unit(drawn.scale)
         names = {name: looks[curve.key] for name, curve in zip(_names_of(drawn, curves), curves, strict=True)}
         panel = Panel(
             partial(_draw, drawn, curves, looks, ends, bound, options),
             key,
             names_of(drawn.panels, key),
             drawn.xlabel,
-            measure_of(drawn, [curve.metric for curve in curves]),
+            words + f" ({unit})" * bool(unit),
             scale if options.ylim == (None, None) else None,
             names | ({} if bound is None else {"upper bound": BOUND}),
             [*_notes(drawn, curves, options), *notes],
         )
         panels.append(panel)
-    return in_order(panels)
+    return panels
 
 
 def _y_axis(
@@ -312,13 +306,6 @@ def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
         return ", ".join(filter(None, parts)) + f" ({curve.choice})" * bool(curve.choice)
 
     return [*map(name_of, curves)]
-
-
-def measure_of(drawn: Curves, metrics: Sequence[Metric]) -> str:
-    """Return the y axis in words, with its unit or scale."""
-    angles = metrics[0].column.startswith("angle_")
-    unit = "degrees" if angles else metrics[0].unit(drawn.scale)
-    return " ".join(_shared_words(metrics)) + f" ({unit})" * bool(unit)
 
 
 def _shared_words(metrics: Iterable[Metric]) -> list[str]:

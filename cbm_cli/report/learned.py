@@ -22,12 +22,10 @@ from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, read_machine
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.chosen import Options, choose, refuse_without_effect
-from cbm_cli.report.panels import Panel, in_order
+from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain
 from cbm_cli.results import Results, Store
-from cbm_cli.results.cells import Cell
-from cbm_cli.results.folder import MACHINE_NAME, axes_of, find_trial
-from cbm_cli.results.journal import CellSettings
+from cbm_cli.results.folder import MACHINE_NAME, axes_of, find_trial, is_machine, is_machine_file
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count
 
@@ -44,10 +42,13 @@ _SMALL = 20  # pixels: smaller pictures are enlarged, so that the lines between 
 def data_panels(_: Results | None, sources: Sequence[str], options: Options) -> list[Panel]:
     """Draw the first rows of the training parts of data sets, named as for ``cbm evaluate --data``."""
     if not sources:
-        raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9")
+        raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9,bar=1")
     panels = []
     for source in sources:
-        data = load_source(source)
+        try:
+            data = load_source(source)
+        except FieldError as error:
+            raise FieldError(str(error).removeprefix("--data ")) from None
         shown = data.train[:SHOWN] / data.levels
         title = f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}"
         panels.append(tile_panel(shown, shape_of(data, data.width), (source,), title))
@@ -111,72 +112,58 @@ class Shown(NamedTuple):
     panel: str  # what it shares with the machines that it is compared with, in words
     line: str  # what tells it apart from these, in words
     look: Look
-    data: Callable[[], Dataset]  # FieldError without its files
+    data: Callable[[], Dataset] | None  # FieldError without its files; None where it is not known
     notes: Sequence[str] = ()
 
 
 def machines_of(results: Results | None, names: Sequence[str], options: Options) -> list[Shown]:
     """Return the machine of one trial of each cell of experiments, or those named by RUN:TRIAL or a file."""
-    if any(name.endswith(".npz") or MACHINE_NAME.fullmatch(name) for name in names):
+    if any(map(is_machine, names)):
         asked = ("select", "metric", "panels", "choose", "by")
         refuse_without_effect(options, asked, "machines that are named")
         looks = looks_of([(name,) for name in dict.fromkeys(names)], ["experiment"])
-        return [_named(results, name, look, options) for (name,), look in looks.items()]
+        return [_by_name(results, name, look, options) for (name,), look in looks.items()]
     assert results is not None
     chosen = choose(results, [results.only(name) for name in names or (None,)], options)
     keys = [key_of(cell.settings, chosen.lines) for cell in chosen.cells]
     looks, shown = looks_of(list(dict.fromkeys(keys)), chosen.lines), []
     for cell, key in zip(chosen.cells, keys, strict=True):
-        store, trial = chosen.stores[cell.settings["experiment"]], _trial(cell)
-        machine = read_machine(*store.machine(cell.settings["run_id"], trial))
+        store, run_id = chosen.stores[cell.settings["experiment"]], cell.settings["run_id"]
+        alive = cell.trials.numbers("trial")[cell.rows[~cell.trials.diverged[cell.rows]]]
+        if not len(alive):
+            raise IncompleteError(f"{run_id}: every trial asked for diverged; leave it out with --select")
+        trial = int(alive.min())
+        machine = read_machine(*store.machine(run_id, trial))
         panel, choice = key_of(cell.settings, chosen.panels), chosen.choice(cell)
         line = names_of(chosen.lines, key) + f" ({choice})" * bool(choice)
         line += f", trial {trial}" * bool(trial)
         notes = ["Of each method the first trial that did not diverge", *chosen.notes]
-        data = partial(data_of, store, cell.settings)
+        data = partial(data_of, store.folder.resolve(), spec_of(cell.settings))
         words = names_of(chosen.panels, panel)
         shown.append(Shown(machine, panel + key, words, line, looks[key], data, notes))
     return shown
 
 
-def _named(results: Results | None, name: str, look: Look, options: Options) -> Shown:
+def _by_name(results: Results | None, name: str, look: Look, options: Options) -> Shown:
     """Return a machine by its name or file; its data are those of ``--data``, else of its run."""
-    found = None if name.endswith(".npz") else MACHINE_NAME.fullmatch(name)
+    found = None if is_machine_file(name) else MACHINE_NAME.fullmatch(name)
     path = results.folder / name if found and results and not found[1] else Path(name)
-    machine, words, settings = read_machine(path), plain(path.stem), dict[str, Any]()
+    machine, words, data = read_machine(path), plain(path.stem), None
     if found and (trial := find_trial(name, results)):
         store, run_id, number = trial
-        manifest = store.manifest()
-        settings = next((it for it in manifest.cells if it["run_id"] == run_id), settings)
+        manifest, words = store.manifest(), plain(name)
         axes = axes_of(manifest) or ("offsets", "sampler", "learning_rate")
-        words = f"{names_of(axes, key_of(settings, axes))}, trial {number}" if settings else plain(name)
-
-    def data() -> Dataset:
-        if options.data:
-            return load_source(options.data, machine.sizes[0], machine.names)
-        if not settings:
-            raise FieldError(f"{name}: its data are not known; name them by --data")
-        return data_of(store, settings)
-
+        for settings in [it for it in manifest.cells if it["run_id"] == run_id]:
+            words = f"{names_of(axes, key_of(settings, axes))}, trial {number}"
+            data = partial(data_of, store.folder.resolve(), spec_of(settings))
+    if options.data:
+        data = partial(load_source, options.data, machine.sizes[0], machine.names)
     return Shown(machine, (name,), "", words, look, data)
 
 
-def _trial(cell: Cell) -> int:
-    """Return the trial of a cell whose machine is shown: the first that did not diverge."""
-    alive = cell.trials.numbers("trial")[cell.rows[~cell.trials.diverged[cell.rows]]]
-    if not len(alive):
-        run_id = cell.settings["run_id"]
-        raise IncompleteError(f"{run_id}: every trial asked for diverged; leave it out with --select")
-    return int(alive.min())
-
-
-def data_of(store: Store, settings: CellSettings) -> Dataset:
-    """Return the data set of a cell; FieldError without its files, or if they have changed."""
-    return _data_of(store.folder.resolve(), spec_of(settings))
-
-
 @cache
-def _data_of(folder: Path, spec: DataSpec) -> Dataset:
+def data_of(folder: Path, spec: DataSpec) -> Dataset:
+    """Return the data set of a cell; FieldError without its files, or if they have changed."""
     manifest = Store(folder).manifest()
     return load_again(spec, manifest.grid_folder, manifest.digests)
 
@@ -218,14 +205,14 @@ def _tiles(machines: Sequence[Shown], rows_of: Callable[[Layered], NDArray], sai
     for one in machines:
         data = None
         with suppress(FieldError):
-            data = one.data()
+            data = one.data and one.data()
         rows, image = rows_of(one.machine), shape_of(data, one.machine.sizes[0])
         title = ", ".join(filter(None, [one.panel, one.line]))
         notes = [said, *one.notes]
         if one.machine.names and image.height == 1:
             notes.append(f"Units from left to right: {', '.join(one.machine.names[:SHOWN])}")
         panels.append(tile_panel(rows, image, one.key, title, notes))
-    return in_order(panels)
+    return panels
 
 
 def activity_panels(results: Results | None, names: Sequence[str], options: Options) -> list[Panel]:
@@ -233,6 +220,8 @@ def activity_panels(results: Results | None, names: Sequence[str], options: Opti
     machines, lines = machines_of(results, names, options), dict[tuple[str, int], list[Any]]()
     for one in machines:
         representations.layer_of(one.machine, options.layer)
+        if one.data is None:
+            raise FieldError(f"{one.key[0]}: its data are not known; name them by --data")
         data = one.data()
         found, _ = representations.represent(one.machine, data.train, 1 / data.levels)
         for layer, values in enumerate(representations.mean_activity(found), 1):

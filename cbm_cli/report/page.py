@@ -9,8 +9,8 @@ from warnings import catch_warnings, filterwarnings
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.kinds import Part, draw
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.kinds import draw
+from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
 from cbm_cli.results.folder import axes_of, list_runs
@@ -105,7 +105,7 @@ def _curves(results: Results, store: Store, manifest: Manifest) -> list[tuple[st
     found = []
     for data in dict.fromkeys(text_of(cell["data"]) for cell in manifest.cells):
         options = Options([("data", data)], constants=True)
-        picture = compose(draw(results, Part("curves", [store.experiment], options)), Page("page"))
+        picture = compose(draw(results, "curves", [store.experiment], options), "page")
         style = {"svg.fonttype": "path", "svg.hashsalt": f"{store.experiment} {data}"}
         svg = picture.content(".svg", **style).decode()
         found.append((data, svg[svg.index("<svg") :], picture.caption))

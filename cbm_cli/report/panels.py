@@ -17,6 +17,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.report.style import BOUND, Look, own_style, plain
 from cbm_cli.results.selection import Key
 
+Size = str | tuple[float, float] | None  # column, page, or width and height in inches
+
 WIDTHS = {"column": 3.4, "page": 7.0}  # inches: one column, and both columns, of a journal
 _WIDEST = {"column": 2, "page": 3}  # panels side by side; of other sizes four
 _DPI = 300  # as journals ask for
@@ -41,13 +43,6 @@ class Panel:
     looks: Mapping[str, Look] = field(default_factory=dict)  # legend: name -> look
     notes: Sequence[str] = ()  # sentences of the caption
     aspect: float = 0.82  # height by width
-
-
-class Page(NamedTuple):
-    """The form of a picture."""
-
-    size: str | tuple[float, float] | None = None  # column, page, or width and height in inches
-    title: str | None = None  # of the only panel, or above several; empty: no panel has a title
 
 
 class Picture(NamedTuple):
@@ -88,12 +83,15 @@ def in_order(panels: Sequence[Panel]) -> list[Panel]:
     return sorted(panels, key=lambda panel: [place[v] for place, v in zip(places, panel.key, strict=True)])
 
 
-def compose(panels: Sequence[Panel], page: Page) -> Picture:
-    """Return the picture of some panels: lettered, in a grid, with a legend."""
-    across, looks = _across([panel.key for panel in panels], page.size), _common_looks(panels)
-    points, several = 10.0 if page.size is None else 8.0, len(panels) > 1
+def compose(panels: Sequence[Panel], size: Size = None, title: str | None = None) -> Picture:
+    """Return the picture of some panels: lettered, in a grid, with a legend.
+
+    The title is that of the only panel, or stands above several; with an empty one no panel has a title.
+    """
+    across, looks = _across([panel.key for panel in panels], size), _common_looks(panels)
+    points, several = 10.0 if size is None else 8.0, len(panels) > 1
     with own_style(points):
-        figure = Figure(figsize=_size(panels, page.size, across, looks), layout="constrained")
+        figure = Figure(figsize=_size_of(panels, size, across, looks), layout="constrained")
         _add_legend(figure, looks or {})
         rows = -(-len(panels) // across)
         width, height = figure.get_figwidth() / across, figure.get_figheight() / rows
@@ -105,12 +103,10 @@ def compose(panels: Sequence[Panel], page: Page) -> Picture:
         same = len({panel.ylabel for panel in panels}) == 1
         shared = len({panel.scale for panel in panels}) == 1 and panels[0].scale is not None
         grid: Any = figure.subplots(rows, across, squeeze=False).ravel()
-        titles = [panel.title for panel in panels]
-        if page.title == "" or (page.title and not several):
-            titles = [plain(page.title)] * len(panels)
-        for place, (axes, panel, title) in enumerate(zip(grid, panels, titles, strict=False)):
+        for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
             panel.draw(axes)
-            axes.set_title(fitting(f"({chr(97 + place)}) " * several + title, width))
+            words = panel.title if title is None or (title and several) else plain(title)
+            axes.set_title(fitting(f"({chr(97 + place)}) " * several + words, width))
             if place % across == 0 or not same:
                 axes.set_ylabel(fitting(panel.ylabel, height - 0.3))
             axes.tick_params(labelleft=place % across == 0 or not shared)
@@ -124,8 +120,8 @@ def compose(panels: Sequence[Panel], page: Page) -> Picture:
                 axes.legend(handles=handles, loc="upper center", fontsize="small", **below)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
-        if several and page.title:
-            figure.suptitle(plain(page.title), fontsize=points)
+        if several and title:
+            figure.suptitle(plain(title), fontsize=points)
         _share_axes(grid, panels)
     return Picture(figure, _caption_of(panels))
 
@@ -139,7 +135,7 @@ def _common_looks(panels: Sequence[Panel]) -> dict[str, Look] | None:
     return looks | bounds if clear else None
 
 
-def _across(keys: Sequence[Key], size: object) -> int:
+def _across(keys: Sequence[Key], size: Size) -> int:
     """Return the panels side by side: the first setting's values go down, or the last one's across."""
     widest = _WIDEST.get(size, 4) if isinstance(size, str) else 4
     for across in (len(keys) // len({key[:1] for key in keys}), len({key[-1:] for key in keys})):
@@ -150,11 +146,8 @@ def _across(keys: Sequence[Key], size: object) -> int:
     return len(keys) if len(keys) <= widest else 2 if len(keys) == 4 or widest == 2 else 3
 
 
-def _size(
-    panels: Sequence[Panel],
-    size: str | tuple[float, float] | None,
-    across: int,
-    looks: Mapping[str, Look] | None,
+def _size_of(
+    panels: Sequence[Panel], size: Size, across: int, looks: Mapping[str, Look] | None
 ) -> tuple[float, float]:
     """Return width and height in inches, with space for the legend or the legends of panels."""
     if isinstance(size, tuple):

@@ -15,7 +15,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.words import name_of
 from cbm_cli.report.chosen import Chosen, Options, choose, notes_of, shown_cells
 from cbm_cli.report.curves import Curve, Curves, line_panels, set_ends
-from cbm_cli.report.panels import Panel, in_order
+from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import Look, in_words, looks_of, names_of, plain
 from cbm_cli.results import Results
 from cbm_cli.results.cells import Cell, Floats, Measure, finite
@@ -50,7 +50,7 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
             notes=[*notes, *notes_of(its), *chosen.notes],
         )
         panels.append(panel)
-    return in_order(panels)
+    return panels
 
 
 def _beyond(cells: Sequence[Cell], both: bool, options: Options) -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.journal import CellSettings, Manifest
@@ -230,6 +231,16 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
         "settings": {name: value for name, value in settings.items() if name != "run_id"},
         "trials": trials,
     }
+
+
+def is_machine_file(name: str) -> bool:
+    """Whether a word of a command is a machine's file, and not the name of an experiment or a run."""
+    return name.endswith(".npz") or ("." in name and Path(name).is_file()) or is_zipfile(name)
+
+
+def is_machine(name: str) -> bool:
+    """Whether a word of a command names a machine: a file, or RUN:TRIAL."""
+    return is_machine_file(name) or MACHINE_NAME.fullmatch(name) is not None
 
 
 def find_machine(name: Path) -> tuple[Path, bytes]:

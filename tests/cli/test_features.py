@@ -9,7 +9,7 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.learned import normalised, shape_of, tile_panel
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import cbm, files, holds
@@ -107,7 +107,7 @@ def test_a_filter_is_normalised_by_itself_about_grey_and_long_lines_lie_under_ea
     rows = np.array([[-2.0, 0.0, 1.0], [0.1, 0.05, 0.0], [0.0, 0.0, 0.0]])
     assert_allclose(normalised(rows), [[0, 0.5, 0.75], [1, 0.75, 0.5], [0.5, 0.5, 0.5]])
     rows = np.random.default_rng(1).random((5, 31))  # no pictures
-    (axes,) = compose([tile_panel(rows, Image(1, 31))], Page()).figure.axes
+    (axes,) = compose([tile_panel(rows, Image(1, 31))]).figure.axes
     assert_array_equal(axes.images[0].get_array(), rows)
 
 

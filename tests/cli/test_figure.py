@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from cbm_cli.report import learned
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.kinds import Part, draw
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.kinds import draw
+from cbm_cli.report.panels import compose
 from cbm_cli.results import Results, Store
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
@@ -232,16 +232,17 @@ def test_what_cannot_be_drawn_is_said(results, tmp_path, words, place, content):
 # Machines by name, captions, fonts, notebooks
 
 
-@pytest.mark.parametrize("named", ["run", "run of the folder", "file"])
+@pytest.mark.parametrize("named", ["run", "run of the folder", "own.npz", "own.bin", "own"])
 def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
     own = toys[(toys.data == "shifting-bar") & (toys.learning_rate == 0.1) & (toys.trial == 1)]
     path = str(own[own.offsets == "aa^b"]["machine"].iloc[0])
     its, words, title = weights_of(path), [path], f"shifting-bar, {RATES[0.1]}, $aa^{{b}}$, trial 1"
     if named == "run of the folder":
         words = [results, path.rpartition("/")[2]]
-    if named == "file":
+    if named.startswith("own"):
         cbm("export", path, "-o", tmp_path / "own.npz")
-        words, title = [tmp_path / "own.npz", "--data", BAR_NAME], "own"
+        (tmp_path / "own.npz").rename(tmp_path / named)
+        words, title = [tmp_path / named, "--data", BAR_NAME], "own"
     *folder, name = words[:2] if named == "run of the folder" else words[:1]
     kinds = ("filters", "activity", "samples")
     calls = [["plot", *folder, kind, name, *words[len(folder) + 1 :]] for kind in kinds]
@@ -266,6 +267,19 @@ def test_single_trials_are_drawn_by_their_names(results, toys):
     for scheme, its in names.items():
         assert_allclose(curves[NAMES[scheme]].line, 4 * its["train_log_likelihood"])
         assert curves[NAMES[scheme]].band is None
+
+
+def test_what_a_machine_file_or_a_data_set_lacks_is_said_of_its_own_name(toys, tmp_path):
+    cbm("export", toys["machine"].iloc[0], "-o", file := tmp_path / "own.npz")
+    picture = ["-o", tmp_path / "p.png"]
+    for words, place in (
+        (["curves", file], str(file)),
+        (["data", "mnits"], "mnits"),
+        (["data", "shifting-bar:size=4"], "shifting-bar:size=4"),
+        (["filters", tmp_path / "none.npz"], str(tmp_path / "none.npz")),
+    ):
+        said = cbm("plot", *words, *picture, code=2).stderr
+        assert said.startswith(f"Error: {place}: ")
 
 
 def test_a_file_does_not_say_which_rows_it_has_learned(toys, tmp_path):
@@ -321,8 +335,8 @@ def test_panels_in_which_a_name_looks_otherwise_have_their_own_legends(results):
     select = [("data", "shifting-bar"), ("offsets", "00"), ("learning_rate", "0.1")]
     metrics, names = ["weight_norm", "hidden_bias_norm"], ["weight", "hidden bias"]
     parts = [Options(select, metric=order, panels=[]) for order in (metrics, metrics[::-1])]
-    panels = [it for part in parts for it in draw(Results(results), Part("curves", ["toys"], part))]
-    figure = compose(panels, Page()).figure
+    panels = [it for part in parts for it in draw(Results(results), "curves", ["toys"], part)]
+    figure = compose(panels).figure
     for (title, axes), order in zip(panels_of(figure), (names, names[::-1]), strict=True):
         assert title == ""
         assert [*curves_of(axes, legend_of(axes))] == [*legend_of(axes)] == order

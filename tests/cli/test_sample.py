@@ -11,7 +11,7 @@ from cbm_cli.datasets.files import read_given
 from cbm_cli.machines import samples
 from cbm_cli.machines.samples import conditional, draw, parse_sampler
 from cbm_cli.report.learned import GAP, tile_panel, tiled
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
@@ -102,7 +102,7 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_i
     assert tiled(np.zeros((5, 500)), Image(1, 500)).shape == (11, 502)
     (row,) = rows = np.arange(6)[None] / 6
     for order in ("C", "F"):
-        (axes,) = compose([tile_panel(rows, Image(2, 3, order))], Page()).figure.axes
+        (axes,) = compose([tile_panel(rows, Image(2, 3, order))]).figure.axes
         drawn = tiles_of(axes.images[0].get_array(), 2, 3, times=6)
         assert_array_equal(drawn[0].reshape(2, 3), row.reshape((2, 3), order=order))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.kinds import Part, draw
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.kinds import draw
+from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.results.outcome import measured
@@ -160,8 +160,7 @@ def expected(store, statistic):
 
 def drawn_finals(results, options):
     """The heights of the pale and of the filled dots of each method."""
-    panels = draw(Results(results), Part("finals", ["encoder"], options))
-    (axes,) = compose(panels, Page()).figure.axes
+    (axes,) = compose(draw(Results(results), "finals", ["encoder"], options)).figure.axes
     dots = [(c.get_facecolor()[0, 3] < 1, [*c.get_offsets()[:, 1]]) for c in axes.collections]
     return tuple([heights for hollow, heights in dots if hollow == it] for it in (True, False))
 

@@ -9,8 +9,8 @@ import pytest
 from cbm_cli.errors import IncompleteError
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.curves import _running_mean, curves_panels
-from cbm_cli.report.kinds import Part, draw
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.kinds import draw
+from cbm_cli.report.panels import compose
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.report.values import settings_panels
 from numpy.testing import assert_allclose
@@ -113,9 +113,9 @@ def grid(schemes=("aa^b", "00"), samplers=("CD-1", "PT_10"), rates=(0.1, 0.05), 
     return [cell(o, s, r, **more) for s in samplers for r in rates for o in schemes]
 
 
-def picture_of(cells=None, options=None, page=None, **made):
+def picture_of(cells=None, options=None, size=None, **made):
     results = HandMade([{**it} for it in cells or [cell()]], **made)
-    return compose(curves_panels(results, ["e"], Options(**options or {})), page or Page())
+    return compose(draw(results, "curves", ["e"], Options(**options or {})), size)
 
 
 def drawn(cells=None, options=None, **made):
@@ -447,7 +447,7 @@ def test_panels_of_one_data_set_have_one_scale_also_in_parts_of_a_figure():
     lower = cell(values=lambda u, t: straight(u, t) - 4)
     parts = HandMade([cell(values=straight)]), HandMade([lower]), HandMade([cell(data="x")])
     panels = [it for part in parts for it in curves_panels(part, ["e"], Options())]
-    first, second, third = compose(panels, Page()).figure.axes
+    first, second, third = compose(panels).figure.axes
     margin = 0.04 * 16 * 2.5
     assert first.get_ylim() == second.get_ylim() == (16 * -6.25 - margin, 16 * 0.25 + margin)
     assert third.get_ylim() != first.get_ylim()
@@ -476,7 +476,7 @@ def settings_of(options=None, cells=None, **made):
     summary = [its["values"](1000, trial) for its in cells for trial in range(4)]
     made |= {"rows_have": {"train_log_likelihood_max": summary}, "scale": "per-sample"}
     results = HandMade([{**it} for it in cells], **made)
-    return shown_in(compose(settings_panels(results, ["e"], Options(**options or {})), Page()))
+    return shown_in(compose(settings_panels(results, ["e"], Options(**options or {}))))
 
 
 def test_a_metric_against_a_setting_has_the_mean_and_the_deviation_at_each_value():
@@ -609,7 +609,7 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
 
 @pytest.mark.parametrize(("size", "inches"), [("column", 3.4), ((5.0, 3.0), 5.0)])
 def test_size_of_a_page_is_kept(size, inches):
-    assert picture_of(grid(), page=Page(size)).figure.get_size_inches()[0] == inches
+    assert picture_of(grid(), size=size).figure.get_size_inches()[0] == inches
 
 
 @pytest.mark.parametrize(
@@ -630,6 +630,6 @@ def test_size_of_a_page_is_kept(size, inches):
     ],
 )
 def test_an_option_without_effect_on_a_kind_of_picture_is_refused(kind, option, value):
-    error = refusal(draw, None, Part(kind, [], Options(**{option: value})))
+    error = refusal(draw, None, kind, [], Options(**{option: value}))
     assert f"--{option}" in str(error)
     assert kind in str(error)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from cbm_cli.grid.read import read_grid
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.kinds import Part, draw
+from cbm_cli.report.kinds import draw
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
@@ -254,7 +254,7 @@ def test_letters_say_the_choice_of_a_cell_where_cells_differ():
 
 def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     options = Options(choose=["learning_rate"])
-    (panel,) = draw(Results(results), Part("finals", ["sweep"], options))  # not one for each rate
+    (panel,) = draw(Results(results), "finals", ["sweep"], options)  # not one for each rate
     assert any("learning rate" in note for note in panel.notes)
     cbm("report", choosing, "sweep", "-o", tmp_path / "page.html")
     page = page_of((tmp_path / "page.html").read_text("utf-8"))
@@ -265,7 +265,7 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
 
 def test_the_legend_says_which_value_was_chosen_for_a_line(results):
     rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
-    panels = draw(Results(results), Part("curves", ["sweep"], Options(choose=["learning_rate"])))
+    panels = draw(Results(results), "curves", ["sweep"], Options(choose=["learning_rate"]))
     for name, rate in zip(panels[0].looks, rates, strict=True):
         assert (f"= {rate})" in name) == (len({*rates}) > 1)
 
