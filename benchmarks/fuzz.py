@@ -89,7 +89,7 @@ def state() -> bytes:
 KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
 FILES = [packed(**machine_file(layered(sizes, 1), kind)) for kind, sizes in KINDS.items()]
 TEXT = [lines(ROWS), lines(ROWS, " "), lines(ROWS, ";", "\r\n"), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1 # x\n"]
-ROOM = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
+LIMIT = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
 
 
 def results() -> tuple[Callable[[bytes], object], list[bytes]]:
@@ -177,7 +177,7 @@ def main() -> None:
     atexit.register(lambda: os._exit(bool(findings.kinds)))  # libFuzzer would exit with 0
     warnings.simplefilter("ignore")
     for module in (arrays, files):
-        module.MOST_BYTES = ROOM
+        module.MOST_BYTES = LIMIT
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # else few inputs get behind the checksums
     reader, seeds = results() if asked.reader == "results" else READERS[asked.reader]
     folder = asked.folder / asked.reader

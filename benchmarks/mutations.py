@@ -2,10 +2,10 @@
 
     python benchmarks/mutations.py report statistics --planted 40 --folder mutations/
 
-Changes of operators, constants, arguments, order and branches are drawn from the sources of each room. The
-room's tests run once under coverage; each error then runs the tests that reach its line, quickest first, in
-a copy of the repository. FOLDER/ROOM.csv keeps the outcomes: an interrupted run goes on where it stopped.
-Errors that survive for a reason stand in survivors.txt beside this file: "path: line: change | reason".
+Changes of operators, constants, arguments, order and branches are drawn from the sources of each package.
+The tests of the package run once under coverage. Each error then runs the tests that reach its line, quickest
+first, in a copy of the repository. FOLDER/PACKAGE.csv keeps the outcomes: an interrupted run continues.
+Errors that survive for a reason are in survivors.txt, next to this file: "path: line: change | reason".
 """
 
 import argparse
@@ -28,7 +28,7 @@ import coverage
 
 ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
-TESTS = {  # what runs for each room: the files named test_*.py
+TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input cluster commands datasets evaluate features fetch figure hostile "
     "progress report results run sample selection moved_data sources table text verify whole_numbers words",
     # not what processes run
@@ -119,10 +119,10 @@ def nodes(node: ast.AST) -> Iterator[ast.AST]:
                 yield from nodes(child)
 
 
-def mutations(room: str) -> list[Mutation]:
-    """Return all errors that can be planted in a room."""
+def mutations(package: str) -> list[Mutation]:
+    """Return all errors that can be planted in a package."""
     found = []
-    for path in sorted((ROOT / "cbm_cli" / room).glob("*.py")):
+    for path in sorted((ROOT / "cbm_cli" / package).glob("*.py")):
         text = path.read_text()
         begins = [0]
         for line in text.splitlines(keepends=True):
@@ -162,22 +162,24 @@ def run(copy: Path, tests: list[str], *options: str, limit: float | None = None,
             return 124
 
 
-def files_of(room: str) -> list[str]:
-    """Return the test files of a room, wherever they are in tests/."""
-    return [str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT)) for name in TESTS[room].split()]
+def files_of(package: str) -> list[str]:
+    """Return the test files of a package, wherever they are in tests/."""
+    return [
+        str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT)) for name in TESTS[package].split()
+    ]
 
 
 def tests_of(
-    room: str, copy: Path, folder: Path
+    package: str, copy: Path, folder: Path
 ) -> tuple[dict[tuple[str, int], list[str]], dict[str, float]]:
-    """Return the tests that reach each line of a room, and the seconds of each test."""
-    data, times = folder / f"{room}.coverage", folder / f"{room}.xml"
+    """Return the tests that reach each line of a package, and the seconds of each test."""
+    data, times = folder / f"{package}.coverage", folder / f"{package}.xml"
     if not times.exists():
         config = copy / "mutations.ini"
         config.write_text(f"[run]\nsource = cbm_cli\ndata_file = {data}\ndynamic_context = test_function\n")
-        files = files_of(room)
+        files = files_of(package)
         if run(copy, files, f"--junitxml={folder / 'running.xml'}", cover=str(config)):
-            sys.exit(f"the tests of {room} fail before an error is planted: {copy / 'out.txt'}")
+            sys.exit(f"the tests of {package} fail before an error is planted: {copy / 'out.txt'}")
         (folder / "running.xml").rename(times)
     seconds: dict[str, float] = defaultdict(float)
     for case in ElementTree.parse(times).iter("testcase"):
@@ -214,15 +216,17 @@ def outcome(planted: Mutation, copy: Path, tests: list[str], seconds: float) -> 
     return "survived" if code == 0 else "too long" if code == 124 else (named or ["stopped"])[0][:120]
 
 
-def judge(room: str, count: int, seed: int, copies: "SimpleQueue[Path]", folder: Path, workers: int) -> None:
-    """Plant the errors of a room and print what tests noticed."""
-    drawn = random.Random(f"{room} {seed}").sample(every := mutations(room), min(count, len(every)))
-    done = folder / f"{room}.csv"
+def judge(
+    package: str, count: int, seed: int, copies: "SimpleQueue[Path]", folder: Path, workers: int
+) -> None:
+    """Plant the errors of a package and print what tests noticed."""
+    drawn = random.Random(f"{package} {seed}").sample(every := mutations(package), min(count, len(every)))
+    done = folder / f"{package}.csv"
     known = dict(csv.reader(done.open())) if done.exists() else {}
     first = copies.get()
-    reached, seconds = tests_of(room, first, folder)
+    reached, seconds = tests_of(package, first, folder)
     copies.put(first)
-    whole = files_of(room)
+    whole = files_of(package)
 
     def one(planted: Mutation) -> str:
         key = f"{planted.path}:{planted.line}:{planted.start}:{planted.after}"
@@ -244,18 +248,19 @@ def judge(room: str, count: int, seed: int, copies: "SimpleQueue[Path]", folder:
     )
     survivors = [planted for planted, said in zip(drawn, outcomes, strict=True) if said == "survived"]
     print(
-        f"{room}: {len(drawn) - len(survivors)} of {len(drawn)} noticed ({len(every):,} possible)", flush=True
+        f"{package}: {len(drawn) - len(survivors)} of {len(drawn)} noticed ({len(every):,} possible)",
+        flush=True,
     )
     for planted in survivors:
         print(f"    line {planted.line}, {planted.name} | {reasons.get(planted.name, 'NO TEST, NO REASON')}")
 
 
 def main() -> None:
-    """Plant errors in rooms."""
+    """Plant errors in packages."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("rooms", nargs="*", choices=[*TESTS, []], help="all without a name")
+    parser.add_argument("packages", nargs="*", choices=[*TESTS, []], help="all without a name")
     parser.add_argument("--planted", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
@@ -273,8 +278,8 @@ def main() -> None:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
         copies.put(copy)
-    for room in asked.rooms or TESTS:
-        judge(room, asked.planted, asked.seed, copies, folder, asked.workers)
+    for package in asked.packages or TESTS:
+        judge(package, asked.planted, asked.seed, copies, folder, asked.workers)
 
 
 if __name__ == "__main__":

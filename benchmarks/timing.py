@@ -88,7 +88,7 @@ def sgemms(arrays: dict[str, np.ndarray], *products: str) -> Work:
 
 
 def _call(arrays: dict[str, np.ndarray], left: str, right: str) -> tuple[int, np.ndarray, ...]:
-    """Which product it is, a, b, and room for the result."""
+    """Which product it is, a, b, and an array for the result."""
     a, b = arrays[left.rstrip("'")], arrays[right.rstrip("'")]
     rows, columns = a.shape[left.endswith("'")], b.shape[not right.endswith("'")]
     return 2 * left.endswith("'") + right.endswith("'"), a, b, np.empty((rows, columns), np.float32)

@@ -219,8 +219,8 @@ def _in_powers(number: str) -> str:
 def _padded(text: str, width: int) -> str:
     """Leave space for the digits of wider entries of the column; a dash is a missing number."""
     missing = width - len(text)
-    room = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
-    return room + (r"\mbox{--}" if text == "–" else text)
+    space = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
+    return space + (r"\mbox{--}" if text == "–" else text)
 
 
 def _csv(sheet: Sheet) -> str:

@@ -57,8 +57,8 @@ def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         start = "".join(f"{text:{width + 2}}" for text, width in zip(firsts, widths, strict=False))
         if len(start) + len(last) > (width := terminal_width()):
             how: Any = {"break_long_words": False, "break_on_hyphens": False}
-            room = max(int(width), len(start) + 20)
-            last = fill(last, room, initial_indent=start, subsequent_indent=" " * len(start), **how)
+            space = max(int(width), len(start) + 20)
+            last = fill(last, space, initial_indent=start, subsequent_indent=" " * len(start), **how)
             start = ""
         say((start + last).rstrip())
 

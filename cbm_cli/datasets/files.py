@@ -284,18 +284,18 @@ def _npz(content: bytes) -> dict[str, Any] | NDArray:
 
 def _mat(content: bytes) -> dict[str, NDArray]:
     """Return the parts of a MAT file of versions 4 to 7; version 5 packs each of its variables by zlib."""
-    variables, at, room = [content[:128]], 128, MOST_BYTES
+    variables, at, left = [content[:128]], 128, MOST_BYTES
     order = "<" if content[126:128] == b"IM" else ">"
     while content.startswith(b"MATLAB 5") and at < len(content):
         kind, size = struct.unpack(f"{order}II", content[at : at + 8])
         one, at = content[at : at + 8 + size], at + 8 + size
         if kind == 15:  # packed
             unpacker = zlib.decompressobj()
-            one = unpacker.decompress(one[8:], room + 1)
-            check_size(MOST_BYTES - room + len(one))
+            one = unpacker.decompress(one[8:], left + 1)
+            check_size(MOST_BYTES - left + len(one))
             if not unpacker.eof:
                 raise ValueError("a variable is cut short")
-        room -= len(one)
+        left -= len(one)
         _check_elements(one, order)
         variables.append(one)
     stream = io.BytesIO(b"".join(variables) if len(variables) > 1 else content)

@@ -65,8 +65,8 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDAr
         told = f"{where}: values reach {end}, on an unknown scale; add scale: {end} (bytes: 255), or a "
         raise FieldError(f"{told}threshold in the file's units, such as threshold: {between}", "scale")
     else:
-        room, told = NOISE * scale, f"values are 0 to {_exact(scale)}; {remedy}"
-        _refuse(parts, lambda v: (v < -room) | (v > scale + room), told, "scale")
+        slack, told = NOISE * scale, f"values are 0 to {_exact(scale)}; {remedy}"
+        _refuse(parts, lambda v: (v < -slack) | (v > scale + slack), told, "scale")
         rows = {name: v if v.dtype == np.uint8 else v.clip(0, scale) for name, v in rows.items()}
     units = binarised(rows, binarise, spec.threshold, scale)
     if (on := units["train"].max()) == units["train"].min() and values.min() < values.max():

@@ -1,7 +1,7 @@
 """Every compiled function: random numbers, units, products, sampling, gradients, training, log Z.
 
-Arrays are float32, C-contiguous, (row, unit); the paper's letters W b c mu lam stand for the
-machine's parameters and offsets. All kernels release the GIL and allocate nothing. `cbm_cli.reference` has
+Arrays are float32, C-contiguous, (row, unit); the paper's letters W b c mu lam are the machine's parameters
+and offsets. All kernels release the GIL and allocate nothing. `cbm_cli.reference` has
 the same equations in plain NumPy; kernels name the function that they are tested against.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, aligned, room
+from cbm_cli.kernels.machine import Array, aligned, aligned_empty
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold, product
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.units import sample_units, sum_of_softplus
@@ -48,11 +48,11 @@ def make_walks(
     starts = np.array([first * m, (count or rows) * m + first * n])
     walks = Walks(
         *(W, b, c, base, aligned(x)),
-        *(room((rows, units)) for units in (m, n, m)),
+        *(aligned_empty((rows, units)) for units in (m, n, m)),
         bits_for(rows, n, m, shared=True),
         bits_for(rows, m, n, shared=True),
-        *(room(units) for units in (n, m, n, m)),
-        *(room(rows * units + 3 + -(rows * units + 3) % 4) for units in (m, n)),
+        *(aligned_empty(units) for units in (n, m, n, m)),
+        *(aligned_empty(rows * units + 3 + -(rows * units + 3) % 4) for units in (m, n)),
         starts,
         np.zeros(rows),
     )

@@ -7,8 +7,8 @@ Layer l = 0, ..., L has n_l units. The encoder makes y_0 = x, ..., y_L, the deco
 with s(a) = 1 / (1 + exp(-a)). The cost is the cross entropy of x and z_0.
 
 W_l (n_l, n_{l+1}) with its biases and offsets is a machine of its own, as an RBM is: a *pair* of layers. The
-plain biases c_l = c'_l - mu_l W_l and b_l = b'_l - W_l lam_l are what is kept: offsets that move then leave
-the function as it is, and only the gradient reads them (docs/decisions/0012-auto-encoder-centering.md).
+plain biases c_l = c'_l - mu_l W_l and b_l = b'_l - W_l lam_l are kept. If offsets move, the function stays
+the same, and only the gradient reads them (docs/decisions/0012-auto-encoder-centering.md).
 """
 
 import math
@@ -25,9 +25,9 @@ from cbm_cli.kernels.machine import (
     Rows,
     State,
     Trail,
+    aligned_empty,
     machine_of,
     pairs_of,
-    room,
     velocity_of,
 )
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
@@ -62,8 +62,8 @@ class Encoder(NamedTuple):
 class Pair(NamedTuple):
     """A pair of layers, n and m units, in a pass of B rows: its parameters, its units and their deltas.
 
-    A delta is the derivative of the cost with respect to an activation. What the encoder holds of the lower
-    layer stands above what the decoder holds, and of the upper layer the deltas stand above the states: the
+    A delta is the derivative of the cost with respect to an activation. For the lower layer the rows of the
+    encoder are above those of the decoder; for the upper layer deltas are above states: the
     gradient of the tied weights is then one product, lower' upper.
     """
 
@@ -101,16 +101,16 @@ class EncoderTraining:
 
 def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> tuple[tuple[Pair, ...], Means]:
     """Allocate a pass of so many rows around views of the parameters, and the means of all pairs."""
-    empty = [room(array.shape) for array in state[:5]]
+    empty = [aligned_empty(array.shape) for array in state[:5]]
     machines = velocities = pairs_of(machine_of(state), sizes)
     if state.velocity_W.size:
         velocities = pairs_of(velocity_of(state), sizes)
     pairs = []
     for machine, velocity, slope in zip(machines, velocities, pairs_of(Machine(*empty), sizes), strict=True):
         n, m = machine.W.shape
-        lower, upper = room((2 * rows, n)), room((2 * rows, m))
+        lower, upper = aligned_empty((2 * rows, n)), aligned_empty((2 * rows, m))
         halves = lower[:rows], lower[rows:], upper[:rows], upper[rows:]
-        products = room((rows, n)), room((rows, m))
+        products = aligned_empty((rows, n)), aligned_empty((rows, m))
         gradient = make_gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)))
         means, wide = Means(*slope[3:]), np.empty(max(n, m))
         packed = rows if binary and not pairs else 0  # the lowest pair alone has binary rows
@@ -216,8 +216,8 @@ def summed_cost(state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> f
 def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
     """Sum over rows of sum_i -x_i log z_i - (1 - x_i) log(1 - z_i), z = s(a), a = activation + bias; in nats.
 
-    A term is (1 - x) max(a, 0) + x max(-a, 0) + log(1 + exp(-|a|)), of which nothing is negative: no sum of
-    huge terms cancels. Of 64 factors 1 + exp(-|a|) one logarithm is taken.
+    A term is (1 - x) max(a, 0) + x max(-a, 0) + log(1 + exp(-|a|)), where no part is negative: no sum of huge
+    terms cancels. One logarithm is taken of the product of 64 factors 1 + exp(-|a|).
     """
     total = 0.0
     for r in range(x.shape[0]):

@@ -43,7 +43,7 @@ if numba.config.CPU_NAME is None and numba.config.CPU_FEATURES is None:
 
 
 def _folder() -> Path:
-    """Where machine code is kept: in the user's cache, or else as long as this process and its workers.
+    """The folder of machine code: in the user's cache, or else as long as this process and its workers.
 
     Numba does not notice that a callee in another file has changed: every version of the sources has a folder
     of its own.
@@ -66,7 +66,7 @@ CACHE = _folder()
 def _cached(**options: object) -> Callable[[Callable], Callable]:
     """Return Numba's decorator with these options, and with its cache in our folder.
 
-    What is not given a function would take from the caller that is compiled first, and its results with it.
+    A function would take a missing option from the caller that is compiled first, and give other results.
     """
     options = {"fastmath": False, "forceinline": False} | options
 

@@ -200,7 +200,7 @@ def multiply_rows(typingctx, x, tile, out):
 
 
 def _by_width(builder, width, generate):
-    """Generate code for panels of 1, 3 and 4 vectors; the width of a panel says which of them runs."""
+    """Generate code for panels of 1, 3 and 4 vectors; the width of a panel decides which of them runs."""
     done = builder.append_basic_block()
     switch = builder.switch(width, done)
     for vectors in (1, 3, 4):

@@ -12,7 +12,7 @@ Array = NDArray[np.float32]
 Rows = NDArray[np.uint8]  # of data, (n, units)
 
 
-def room(shape: int | tuple[int, ...], kind: DTypeLike = np.float32) -> NDArray[Any]:
+def aligned_empty(shape: int | tuple[int, ...], kind: DTypeLike = np.float32) -> NDArray[Any]:
     """Numbers, not set yet, from a multiple of 64 bytes on: no vector lies across two cache lines."""
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
     work = np.empty(size + 64, np.uint8)
@@ -21,8 +21,8 @@ def room(shape: int | tuple[int, ...], kind: DTypeLike = np.float32) -> NDArray[
 
 
 def aligned(values: NDArray, kind: DTypeLike = np.float32) -> NDArray[Any]:
-    """A copy of an array, as `room` makes it."""
-    copy = room(values.shape, kind)
+    """An aligned copy of an array."""
+    copy = aligned_empty(values.shape, kind)
     copy[...] = values
     return copy
 
@@ -95,9 +95,9 @@ class Trail(NamedTuple):
 
 
 def empty_trail(n: int, m: int, updates: Sequence[int] = ()) -> Trail:
-    """Room for snapshots of a machine of n visible and m hidden units at these updates."""
+    """Empty arrays for snapshots of a machine of n visible and m hidden units at these updates."""
     shapes = (n, m), (n,), (m,), (n,), (m,)
-    arrays = (room((len(updates), *shape)) for shape in shapes)
+    arrays = (aligned_empty((len(updates), *shape)) for shape in shapes)
     return Trail(np.array(updates, dtype=np.int64), *arrays)
 
 
@@ -118,7 +118,7 @@ class Layout:
         return sum(self.sizes[1::2])
 
     def place(self, layer: int) -> slice:
-        """Where a layer lies in x, if it is even, or in h."""
+        """The place of a layer in x, if it is even, or in h."""
         start = sum(self.sizes[layer % 2 : layer : 2])
         return slice(start, start + self.sizes[layer])
 

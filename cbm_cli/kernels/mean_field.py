@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.machine import Array, Machine, room
+from cbm_cli.kernels.machine import Array, Machine, aligned_empty
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
 from cbm_cli.kernels.units import sigmoid
 
@@ -35,7 +35,7 @@ def make_deep(rows: int, visible: int, even: int, odd: int, counts: NDArray | No
     """Allocate rows of a deep machine; rounds of mean field are counted in ``counts`` (3,)."""
     shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
     return Deep(
-        *(room(shape) for shape in shapes),
+        *(aligned_empty(shape) for shape in shapes),
         bits_for(rows, visible, odd),
         np.zeros((rows, even), np.float32),
         np.zeros(3, np.int64) if counts is None else counts,

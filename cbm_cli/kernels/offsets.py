@@ -18,7 +18,7 @@ class Means(NamedTuple):
 
 
 def make_means(n: int, m: int, multiple: int = 1) -> Means:
-    """Allocate means, or random numbers beside them, which come in fours."""
+    """Allocate means, or random numbers for them, which come in fours."""
     return Means(*(aligned(np.zeros(size + -size % multiple)) for size in (n, m)))
 
 

@@ -1,4 +1,4 @@
-"""The two phases of the gradient: rows that stand for the data, and rows that stand for the model."""
+"""The two phases of the gradient: rows that represent the data, and rows that represent the model."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, merged
 from cbm_cli.kernels.intrinsics import spread_bits
-from cbm_cli.kernels.machine import Array, Machine, Rows, room
+from cbm_cli.kernels.machine import Array, Machine, Rows, aligned_empty
 from cbm_cli.kernels.mean_field import Deep, hear_visible, mean_field
 from cbm_cli.kernels.offsets import Means, make_means
 from cbm_cli.kernels.plan import Plan
@@ -77,7 +77,7 @@ def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
     """Allocate the rows of both phases, of the data and of the model."""
     count = plan.batch + model_rows(n, m, plan, plan.exact)
     bits = bits_for(0 if plan.exact else plan.visible, count, m)
-    both = Both(room((count, n)), room((count, m)), bits)
+    both = Both(aligned_empty((count, n)), aligned_empty((count, m)), bits)
     data, model = (
         (both.x[: plan.batch], both.share[: plan.batch]),
         (both.x[plan.batch :], both.share[plan.batch :]),
@@ -93,10 +93,10 @@ def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
 def make_phase(x: Array, share: Array, sign: int, exact: bool = False) -> Phase:
     """Allocate a phase around its rows x (R, N) and the shares (R, M) of their hidden units."""
     (rows, n), m = x.shape, share.shape[1]
-    count, h, activation = long_rows(m, rows), room((rows, m)), room((rows, m))
+    count, h, activation = long_rows(m, rows), aligned_empty((rows, m)), aligned_empty((rows, m))
     weight = np.full(rows, np.float32(1 / rows))
     shares = np.float32(sign), share, h.reshape(-1), share.reshape(-1)
-    views = lengthened(h, count), lengthened(activation, count), room(count * m)
+    views = lengthened(h, count), lengthened(activation, count), aligned_empty(count * m)
     bits, wide = bits_for(0 if exact else rows, n, m), np.empty(max(n, m))
     return Phase(x, h, weight, *shares, activation, *views, bits, make_means(n, m), wide)
 

@@ -63,6 +63,6 @@ def offset_plan(
 
 
 def plain_plan(n: int, m: int, seed: int, batch: int, **changes: object) -> Plan:
-    """A plan of PCD-1 of as many chains as rows, without offsets and learning, changed as asked."""
+    """A plan of PCD-1 with one chain for each row, without offsets and learning, changed as asked."""
     spans = np.tile(np.array([0, m]), (n, 1))
     return Plan(np.uint64(seed), batch, batch, offset_plan(n, m), spans, n)._replace(**changes)

@@ -68,7 +68,7 @@ def _row(a: Array) -> int:
 _WIDEST = 64  # columns of a panel: 16, 48 or 64
 _CHUNK = 128  # units whose rows of W are added up in fours, the last four filled up with rows of zeros
 _WHOLE = 3 * _CHUNK  # units up to which all rows of W are gathered from at once, else those of a chunk
-_SPARE = 16  # room at the end of a list of units
+_SPARE = 16  # spare places at the end of a list of units
 _BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
 _FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
 _SMALL_WORK = 1024  # rows times units up to which a loop over them is faster than a call of sgemm
@@ -93,7 +93,7 @@ class Bits(NamedTuple):
 
 
 def make_bits(rows: int, units: int, shared: int = 0) -> Bits:
-    """Allocate room for a binary matrix (rows, units) and its products.
+    """Allocate work arrays for a binary matrix (rows, units) and its products.
 
     Many products may share one W, of ``shared`` columns.
     """
@@ -163,11 +163,11 @@ _COUNT = np.array([byte.bit_count() for byte in range(256)])
 @lean
 def _list_units(bits: Bits, units: int, off: bool) -> None:
     """List the units that are on, or off, eight bits at a time; the row of zeros fills the last fours."""
-    (words, rows), (tiles, _, room), last = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
-    tile = room - _SPARE
+    (words, rows), (tiles, _, stride), last = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
+    tile = stride - _SPARE
     for t in range(tiles):
         for r in range(rows):
-            start = at = np.int64((t * rows + r) * room)
+            start = at = np.int64((t * rows + r) * stride)
             for q in range(t * (tile // 16), min(words, (t + 1) * (tile // 16))):
                 word, first = np.int64(bits.words[q, r]), np.int64(16 * q - t * tile)
                 if off:
@@ -293,14 +293,14 @@ def _gather(
     out: Array,
 ) -> None:
     """Add up the rows of W at the listed units, for the rows first, ..., last - 1; and all if ``off``."""
-    (tiles, rows, room), columns, size = bits.on.shape, out.shape[1], np.int64(width)
-    count, new = np.int64(room - _SPARE), first == 0  # a new panel is not in the tile yet
+    (tiles, rows, stride), columns, size = bits.on.shape, out.shape[1], np.int64(width)
+    count, new = np.int64(stride - _SPARE), first == 0  # a new panel is not in the tile yet
     for t in range(tiles):
         tile = bits.tile[_place(bits, W, turned, t * count, count, j, width, new or tiles > 1) :]
         if off and new:
             add_tile(size, bits.total, t == 0, tile, count)
         for r in range(first, last):
-            to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * room), bits.fours[t, r]
+            to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * stride), bits.fours[t, r]
             if direct and t == tiles - 1:
                 at, end = np.int64(r * columns + j), np.int64(r * columns + columns - 16)
                 add_rows(size, bits.sums, to, t == 0, tile, bits.on, on, fours, out, at, end)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean, lean_sum, merged
-from cbm_cli.kernels.machine import Array, Machine, aligned, room
+from cbm_cli.kernels.machine import Array, Machine, aligned, aligned_empty
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
@@ -70,7 +70,7 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None
     beta = np.ones(chains, np.float32)
     if T > 1:
         beta = np.tile(np.float32(np.arange(T) / (T - 1)), chains // T)
-        x, to_h = room((chains, n)), room((chains, m))
+        x, to_h = aligned_empty((chains, n)), aligned_empty((chains, m))
     numbers = plan.steps * chains * (n + m) + chains
     numbers += -numbers % 4
     shared = rounds * plan.steps > 1  # sweeps multiply with the same weights
@@ -86,7 +86,7 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None
             bits,
             *views,
             aligned(np.repeat(factor * beta[:count], units)),
-            room(count * units),
+            aligned_empty(count * units),
         )
 
     hidden = side(to_h, h, n, plan.to_hidden)
@@ -94,14 +94,14 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None
     in_long_rows = hidden.long_activation
     if means is not None and direct:
         in_long_rows = means.reshape(hidden.long_states.shape)
-    u = room(min(rounds, max(1, _CHUNK // numbers)) * numbers)
-    visible = side(room(x.shape), x, m, plan.to_visible)
-    return Chains(visible, hidden, beta, room(chains), direct, in_long_rows, u, numbers, rounds)
+    u = aligned_empty(min(rounds, max(1, _CHUNK // numbers)) * numbers)
+    visible = side(aligned_empty(x.shape), x, m, plan.to_visible)
+    return Chains(visible, hidden, beta, aligned_empty(chains), direct, in_long_rows, u, numbers, rounds)
 
 
 @merged
 def tile(values: Array, beta: Array, out: Array) -> None:
-    """out = (beta_0 values, beta_1 values, ...), as many times as fit into it."""
+    """out = (beta_0 values, beta_1 values, ...), repeated until it is full."""
     units = values.size
     for r in range(out.size // units):
         row = out[r * units : (r + 1) * units]

@@ -22,7 +22,7 @@ def using_cores(count: int) -> Iterator[None]:
 
 
 def share_out(things: Iterable[int], make: Callable[[], Callable[[int], None]]) -> None:
-    """Do independent things on as many threads as there are cores; each takes the next one when it is free.
+    """Do independent things on all cores; each thread takes the next one when it is free.
 
     ``make`` returns what does a thing, with work arrays of its own, for each thread.
     """

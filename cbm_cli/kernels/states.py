@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import allocating, lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine, Rows, State, room
+from cbm_cli.kernels.machine import Array, Machine, Rows, State, aligned_empty
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt, worth_packing
 from cbm_cli.kernels.sharing import share_out
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
@@ -29,7 +29,7 @@ def make_all_states(x: Array, h: Array) -> AllStates:
     """List the states of the smaller side in x (R, N) or h (R, M)."""
     states, means = (h, x) if h.shape[1] <= x.shape[1] else (x, h)
     states[:] = (np.arange(len(states))[:, None] >> np.arange(states.shape[1])) & 1
-    return AllStates(room(means.shape), np.empty(len(states), np.float64))
+    return AllStates(aligned_empty(means.shape), np.empty(len(states), np.float64))
 
 
 @lean
@@ -228,7 +228,7 @@ def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float
     scores = np.empty(-(-len(rows) // size))
 
     def make() -> Callable[[int], None]:
-        work = room((size, n)), room((size, m)), bits_for(size, n, m)
+        work = aligned_empty((size, n)), aligned_empty((size, m)), bits_for(size, n, m)
 
         def score(k: int) -> None:
             block = rows[k * size : (k + 1) * size]
@@ -298,7 +298,7 @@ def make_exact(parts: Sequence[Rows], unit: float, m: int, watched: int) -> Exac
         np.cumsum([0, *map(len, parts)]),
         np.float32(unit),
         make_gray(n, m),
-        *(room((max(sizes), units)) for units in (n, m)),
+        *(aligned_empty((max(sizes), units)) for units in (n, m)),
         bits_for(0, n, m),
         watched,
     )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine, room
+from cbm_cli.kernels.machine import Array, Machine, aligned_empty
 from cbm_cli.kernels.plan import Plan
 
 
@@ -21,8 +21,8 @@ class Gradient(NamedTuple):
 
 
 def make_gradient(W: Array, x: Array, h: Array, spans: NDArray[np.int64]) -> Gradient:
-    """Allocate what is needed beside a gradient."""
-    return Gradient(W, x, h, spans, room(h.size))
+    """Allocate the work arrays of a step, apart from its gradient."""
+    return Gradient(W, x, h, spans, aligned_empty(h.size))
 
 
 @lean

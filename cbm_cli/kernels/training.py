@@ -11,9 +11,9 @@ from cbm_cli.kernels.machine import (
     Rows,
     State,
     Trail,
+    aligned_empty,
     empty_trail,
     machine_of,
-    room,
     velocity_of,
 )
 from cbm_cli.kernels.mean_field import Deep, make_deep
@@ -84,14 +84,14 @@ class Training:
             data,
             make_source(model, state.h, plan, plan.exact),
             both,
-            make_gradient(*(room(shape) for shape in ((n, m), n, m)), plan.spans),
+            make_gradient(*(aligned_empty(shape) for shape in ((n, m), n, m)), plan.spans),
             make_means(n, m, multiple=4),
         )
         aside, deeper = None, n - plan.visible
         if plan.offsets_from != SAME:  # a model phase that only the offsets see
             exact = plan.offsets_from == ALL_STATES
             rows = model_rows(n, m, plan, exact)
-            phase = make_phase(room((rows, n)), room((rows, m)), 1, exact)
+            phase = make_phase(aligned_empty((rows, n)), aligned_empty((rows, m)), 1, exact)
             aside = make_source(phase, state.aside_h, plan, exact)
         deep = make_deep(plan.batch, plan.visible, deeper, m, state.rounds) if deeper else None
         natural = make_natural(direction, work.machine, work.velocity, plan.exact) if direction else None
@@ -124,7 +124,7 @@ def make_updates(
     first: int,
     last: int,
 ) -> None:
-    """The loop of `Training`. Where ``deep``, ``aside`` or ``natural`` is None, nothing of it is compiled."""
+    """The loop of `Training`. If ``deep``, ``aside`` or ``natural`` is None, its code is not compiled."""
     machine, data, gradient = work.machine, work.data, work.gradient
     model, chains, states = work.model
     mark = np.searchsorted(trail.update, first)

@@ -52,8 +52,8 @@ def sigmoid(x: np.float32) -> np.float32:
 def sum_of_softplus(activation: Array, bias: Array, gain: np.float32) -> float:
     """sum_j log(1 + exp(gain (activation_j + bias_j))) of two vectors; no overflow.
 
-    log(1 + exp(a)) is max(a, 0) plus the log of a factor between 1 and 2. Of these factors 64 are multiplied
-    in float32 and 512 in float64 before one logarithm is taken.
+    log(1 + exp(a)) is max(a, 0) plus the log of a factor between 1 and 2. 64 factors are multiplied in
+    float32, and 512 in float64, before one logarithm is taken.
     """
     total, product = 0.0, 1.0
     for start in range(0, bias.size, 64):

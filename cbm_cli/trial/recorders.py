@@ -362,7 +362,7 @@ class Recording:
         self.marks = _marks(settings, data, last)
         n, m = self.shape = data.width, settings.model.hidden_layers(data.width)[0]
         self.group = max(1, min(1000, GROUP_BYTES // (4 * (n + 1) * (m + 1))))
-        self.room = empty_trail(n, m, range(self.group if len(self.marks) else 0))  # of a group
+        self.buffer = empty_trail(n, m, range(self.group if len(self.marks) else 0))  # of a group
 
     def trail(self, now: Progress, last: int) -> tuple[Trail, int]:
         """Return an empty trail for the updates before ``last``, and the end of the stretch.
@@ -370,7 +370,7 @@ class Recording:
         The stretch ends early where a group is whole.
         """
         if not len(self.marks):
-            return self.room, last
+            return self.buffer, last
         first = len(now.pending["update"]) if now.pending else 0
         start, stop = np.searchsorted(self.marks, (now.update, last))
         if stop - start > self.group - first:
@@ -378,8 +378,8 @@ class Recording:
             last = int(self.marks[stop])
         if self.own:  # may keep or change the arrays that they get
             return empty_trail(*self.shape, self.marks[start:stop].tolist()), last
-        room = (array[first:] for array in self.room[1:])  # after pending snapshots
-        return Trail(self.marks[start:stop], *room), last
+        free = (array[first:] for array in self.buffer[1:])  # after pending snapshots
+        return Trail(self.marks[start:stop], *free), last
 
     def keep(self, now: Progress, trail: Trail) -> None:
         """Add snapshots to the pending ones, and record whole groups."""

@@ -257,8 +257,8 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_told(grid):
 
 
 def test_a_dry_run_runs_and_compiles_no_kernel(grid, monkeypatch):
-    rooms = ("cbm_cli.kernels", "cbm_cli.machines")
-    kernels = [one for name, one in sys.modules.items() if name.startswith(rooms)]
+    packages = ("cbm_cli.kernels", "cbm_cli.machines")
+    kernels = [one for name, one in sys.modules.items() if name.startswith(packages)]
     pairs = ((one, name, what) for one in kernels for name, what in vars(one).items())
     compiled = [(one, name) for one, name, what in pairs if isinstance(what, Dispatcher)]
     assert len(compiled) > 50

@@ -8,9 +8,11 @@ import cbm_cli
 ROOT = Path(cbm_cli.__file__).parent
 
 
-def nodes_of(*rooms, kind):
+def nodes_of(*packages, kind):
     sources = [
-        path for room in rooms for path in [*ROOT.glob(f"{room}.py"), *ROOT.glob(f"{room}/**/*.py")]
+        path
+        for package in packages
+        for path in [*ROOT.glob(f"{package}.py"), *ROOT.glob(f"{package}/**/*.py")]
     ]
     assert sources
     nodes = (
@@ -34,15 +36,15 @@ MANY = {"kernels": 12, "machines": 1, "trial": 1, "reference": 3, "statistics": 
 
 
 def test_few_functions_have_many_parameters():
-    for room, many in MANY.items():
-        functions = nodes_of(room, kind=ast.FunctionDef)
+    for package, many in MANY.items():
+        functions = nodes_of(package, kind=ast.FunctionDef)
         counts = {f.name: len([a for a in f.args.args if a.arg != "self"]) for f in functions}
-        assert len([name for name, count in counts.items() if count > 6]) <= many, room
+        assert len([name for name, count in counts.items() if count > 6]) <= many, package
 
 
 def test_no_two_classes_and_no_two_files_have_the_same_name():
-    rooms = "kernels", "machines", "trial", "reference"
-    classes = [node.name for node in nodes_of(*rooms, kind=ast.ClassDef)]
-    files = [path.name for room in rooms for path in (ROOT / room).glob("[a-z]*.py")]
+    packages = "kernels", "machines", "trial", "reference"
+    classes = [node.name for node in nodes_of(*packages, kind=ast.ClassDef)]
+    files = [path.name for package in packages for path in (ROOT / package).glob("[a-z]*.py")]
     for names in (classes, files):
         assert len(names) == len(set(names))

@@ -8,7 +8,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import Trial
-from cbm_cli.kernels.machine import Layout, Machine, aligned, room
+from cbm_cli.kernels.machine import Layout, Machine, aligned, aligned_empty
 from cbm_cli.kernels.step import ascend, make_gradient
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
@@ -302,7 +302,7 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
 
 
 def test_work_arrays_begin_at_a_cache_line():
-    for array in (*map(room, (1, 17, (3, 5), (100, 784))), aligned(np.arange(15.0))):
+    for array in (*map(aligned_empty, (1, 17, (3, 5), (100, 784))), aligned(np.arange(15.0))):
         assert array.ctypes.data % 64 == 0
 
 

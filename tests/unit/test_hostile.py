@@ -61,10 +61,10 @@ QUICK = settings(
 )
 
 
-def limited(monkeypatch, room):
+def limited(monkeypatch, limit):
     """Let an unpacked file have so many bytes, so that a small bomb is one."""
     for module in (npz, files):
-        monkeypatch.setattr(module, "MOST_BYTES", room)
+        monkeypatch.setattr(module, "MOST_BYTES", limit)
 
 
 # Damaged files: any change of a small file is read, or refused in one line that names it
