@@ -1,7 +1,6 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,15 +21,13 @@ from cbm_cli.results.journal import Manifest
 _QUANTITIES = ("log_likelihood", "lower_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
 
-Columns = dict[str, Any]
-
 
 class Evaluated(NamedTuple):
     """What came of the evaluation of a trial."""
 
     cell: dict[str, Any]  # settings with run_id
     number: int
-    columns: Columns  # new ones; none of auto encoders
+    columns: dict[str, Any]  # new ones; none of auto encoders
     diverged: bool = False
     problem: str = ""  # why it could not be evaluated
     before: bool = False  # it had been evaluated in the same way before
@@ -63,9 +60,10 @@ def evaluate_trials(
                 tasks.append(one)
             else:
                 yield one
-        shared = [replace(task, given=(method, max(1, workers // len(tasks)))) for task in tasks]
+        for task in tasks:
+            task.given = method, max(1, workers // len(tasks))
         where = min(workers, len(tasks)) if len(tasks) > 1 else 0
-        for task, result in spread(_columns, [shared], say, where):
+        for task, result in spread(_columns, [tasks], say, where):
             cell, number = task.about
             if isinstance(result, Failure):
                 damaged = isinstance(task.begin(), CbmError)
@@ -107,7 +105,7 @@ def _planned(
 
 def _columns(
     given: tuple[Method, int], kept: tuple[Path, bytes], data: Dataset, _: ShouldStop, should_stop: ShouldStop
-) -> Columns:
+) -> dict[str, Any]:
     """Evaluate a machine on some cores: what a worker does."""
     (method, cores), (path, content) = given, kept
     machine = read_machine(path, content)

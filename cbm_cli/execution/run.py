@@ -110,8 +110,6 @@ def _keep(job: Job, result: Any, ending: Ending, observer: RunProgress, is_last:
 def _git_commit(folder: Path) -> str | None:
     """The commit of the repository that the grid is in, if any."""
     command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    return None

@@ -4,6 +4,7 @@ import io
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import zip_longest
 from math import inf
@@ -67,12 +68,10 @@ def verify_trials(
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
     places = random.Random(0).sample(range(len(sound)), min(len(sound), sample or len(sound)))
     chosen = [sound[place] for place in sorted(places)]
-    rebuilt, tasks = dict[str, _Rebuilt](), list[Task]()
+    rebuilt, tasks = cache(partial(_rebuilt, results, code=code)), list[Task]()
     for name, run_id, number in chosen:
         try:
-            if name not in rebuilt:
-                rebuilt[name] = _Rebuilt(results, name, code)
-            job = rebuilt[name].job(run_id, number)
+            job = rebuilt(name)(run_id, number)
             tasks.append(Task((results.store(name), job), (job.trial, job.sources), job.data, job.since))
         except CbmError as error:
             tell(Verdict(name, run_id, number, CANNOT, str(error)))
@@ -109,35 +108,30 @@ def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
 # Rebuilding
 
 
-class _Rebuilt:
-    """An experiment of a results folder, as its manifest describes it."""
+def _rebuilt(results: Results, name: str, code: bool) -> Callable[[str, int], Job]:
+    """Return what gives the jobs of an experiment's trials, by run-id and number, as its manifest says."""
+    store, experiment, datasets = results.store(name), _experiment_again(results, name), dict[Data, Dataset]()
+    manifest = store.manifest()
+    cells = {cell["run_id"]: its for cell, its in zip(manifest.cells, experiment.cells, strict=True)}
+    names = Names(datasets, results.folder, Path(manifest.grid_folder))
 
-    def __init__(self, results: Results, name: str, code: bool) -> None:
-        self.store, self.code = results.store(name), code
-        manifest = self.store.manifest()
-        self.experiment = _experiment_again(results, name)
-        run_ids = [cell["run_id"] for cell in manifest.cells]
-        self.cells = dict(zip(run_ids, self.experiment.cells, strict=True))
-        self.datasets: dict[Data, Dataset] = {}
-        self.names = Names(self.datasets, results.folder, Path(manifest.grid_folder))
-
-    def job(self, run_id: str, number: int) -> Job:
+    def job(run_id: str, number: int) -> Job:
         """Return the job that runs a trial again; CbmError if what it needs is missing or has changed."""
-        experiment, cell = self.experiment, self.cells[run_id]
-        if not self.code and any(":" in name for name in cell.record.names):
+        cell = cells[run_id]
+        if not code and any(":" in name for name in cell.record.names):
             raise CbmError("it has recorders of its own, which --no-code does not run")
-        if cell.data not in self.datasets:
-            manifest = self.store.manifest()
-            self.datasets[cell.data] = load_again(cell.data, manifest.grid_folder, manifest.digests)
-        named = self.names.of(experiment, cell)
+        if cell.data not in datasets:
+            datasets[cell.data] = load_again(cell.data, manifest.grid_folder, manifest.digests)
+        named = names.of(experiment, cell)
         if named.run_id != run_id:
-            told = "its data, its recorders or the machine it starts from have changed since"
-            raise CbmError(told)
+            raise CbmError("its data, its recorders or the machine it starts from have changed since")
         trial = Trial(experiment.name, cell, number, experiment.seed)
-        job = replace(job_of(trial, named, self.store), stores=())  # it continues nothing
-        if job.start and job.digest and job.digest != self.store.line(run_id, number).start:
-            raise CbmError(f"{job.start.file}: is another machine than the one it started from")
-        return job
+        its = replace(job_of(trial, named, store), stores=())  # it continues nothing
+        if its.start and its.digest and its.digest != store.line(run_id, number).start:
+            raise CbmError(f"{its.start.file}: is another machine than the one it started from")
+        return its
+
+    return job
 
 
 def _experiment_again(results: Results, name: str, users: tuple[str, ...] = ()) -> Experiment:

@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import TableSpec
 from cbm_cli.results.journal import CellSettings, Manifest
-from cbm_cli.results.outcome import (
-    Metric,
-    at_most,
-    believed,
-    default_metric,
-    fewest_effective,
-    measured,
-    validation_metric,
-)
+from cbm_cli.results.outcome import Metric, believed, default_metric, fewest_effective, measured, valid_metric
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
 
@@ -46,7 +38,7 @@ class Measure(NamedTuple):
     statistic: str = "max"  # one of `STATISTICS`; of costs the best is the minimum
 
 
-class ChosenValues(NamedTuple):
+class Picked(NamedTuple):
     """The chosen settings of a cell, and the measure that decided."""
 
     values: Mapping[str, Any]  # by column of summary.csv
@@ -93,7 +85,7 @@ class Cell:
     rows: NDArray[np.intp]  # of the finished trials among all
     measure: Measure
     asked: int = 0  # trials that the experiment asks for
-    choice: ChosenValues | None = None  # of settings that are not among the others
+    choice: Picked | None = None  # of settings that are not among the others
 
     def measured(self, measure: Measure) -> "Cell":
         """Return the same trials by another measure."""
@@ -136,14 +128,14 @@ class Cell:
         """The column with the proved limit of the value."""
         quantity, _, method = self.measure.metric.column.rpartition("_")
         if self.evaluated:
-            return f"{at_most(quantity)}_{method}"
-        return f"{at_most(self.measure.metric.column)}_{self.measure.statistic.replace('-', '_')}"
+            return f"{Metric(quantity).at_most}_{method}"
+        return f"{self.measure.metric.at_most}_{self.measure.statistic.replace('-', '_')}"
 
     @property
     def _moment(self) -> str:
         """The column with the updates of the best values."""
         frame, (metric, _, statistic) = self.trials.frame, self.measure
-        watched = validation_metric(measured(frame)) if statistic == "best-valid" else None
+        watched = valid_metric(measured(frame)) if statistic == "best-valid" else None
         return f"{statistic_column(frame, Metric(watched or metric.column), 'max')}_update"
 
     @cached_property
@@ -216,7 +208,7 @@ class Cell:
         """Whether the value of each trial is the proved limit, in place of an estimate above it."""
         limits = self._column(self._limit)
         if self.measure.statistic == MAX_OF_MEAN and not self.evaluated:
-            column, shown = at_most(self.measure.metric.column), []
+            column, shown = self.measure.metric.at_most, []
             for curve in self.frames():  # up to the update that is shown
                 before = curve[curve["update"] <= self.best_update]
                 shown.append(before[column].iloc[-1] if column in curve and len(before) else np.nan)

@@ -123,8 +123,8 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
 def other_runs(store: Store, asked: Iterable[str]) -> list[CellSettings]:
     """Return settings and run-ids of runs with finished trials that are not asked for."""
     runs = sorted(run_id for run_id in store.lines().keys() - {*asked} if store.finished(run_id))
-    manifest = store.manifest() if runs else None
-    known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)} if manifest else {}
+    manifest = store.manifest()
+    known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)}
     return [known.get(run_id, {"run_id": run_id}) for run_id in runs]
 
 

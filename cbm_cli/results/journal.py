@@ -31,7 +31,6 @@ _KEY = re.compile(rb'\{"run_id":"([^"/\\]+)","trial":(\d{1,16}),')  # of a damag
 # A name that leads out of no folder
 Name = Annotated[str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")]
 TrialKey = tuple[str, int]  # run-id and number
-ByColumn = dict[str, list]  # numbers by column; those that are not finite, which JSON lacks, as text
 CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 
 
@@ -75,7 +74,7 @@ class LineHead(msgspec.Struct, omit_defaults=True):
         return self.state == "finished"
 
 
-class LineRow(LineHead):
+class Row(LineHead):
     """What tables show of a trial."""
 
     seed: int = 0
@@ -83,18 +82,18 @@ class LineRow(LineHead):
     row: dict[str, Any] = {}
 
 
-class Line(LineRow):
+class Line(Row):
     """All of a trial."""
 
     start: str = ""  # the SHA-256 of the machine file that it started from
-    curve: ByColumn = {}
-    records: ByColumn = {}
+    curve: dict[str, list] = {}  # by column; numbers that are not finite, which JSON lacks, are text
+    records: dict[str, list] = {}
     machine: bytes = b""  # a compressed NPZ file; large ones are files
     best: bytes = b""
     details: str = ""  # why it failed
 
 
-_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (LineHead, LineRow, Line)}
+_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (LineHead, Row, Line)}
 # A table was checked when it was written; its columns may be those of an earlier grid
 _decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=lambda _, its: TableSpec.model_construct(**its))
 

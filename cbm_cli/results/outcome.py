@@ -111,15 +111,17 @@ class Outcome:
         curve = {name: believed(name, raw) for name in self.columns[2:]}
         for name, column in curve.items():
             if sign := better(name):
-                best, end = best_of(column, sign), "max" if sign == 1 else "min"
+                best, end, most = best_of(column, sign), "max" if sign == 1 else "min", Metric(name).at_most
                 row[f"{name}_{end}"] = float(column[best]) if np.isfinite(column[best]) else -sign * np.inf
                 row[f"{name}_{end}_update"] = int(raw["update"][best])
-                if at_most(name) in curve:
-                    row[f"{at_most(name)}_{end}"] = float(curve[at_most(name)][best])
+                if most in curve:
+                    row[f"{most}_{end}"] = float(curve[most][best])
             row[f"{name}_final"] = float(column[-1])
-        if watched := validation_metric(self.columns):
+        if watched := valid_metric(self.columns):
             best = best_of(curve[watched], better(watched))
-            shown = (one for name in curve if better(name) for one in (name, at_most(name)) if one in curve)
+            shown = (
+                one for name in curve if better(name) for one in (name, Metric(name).at_most) if one in curve
+            )
             row |= {f"{name}_best_valid": float(curve[name][best]) for name in shown}
         if self.records is not None and len(self.records):
             values = zip(self.recorded[1:], self.records[-1, 1:].tolist(), strict=True)
@@ -132,20 +134,15 @@ def better(column: str) -> int:
     return next((sign for ending, sign in _BEST.items() if column.endswith(ending)), 0)
 
 
-def at_most(metric: str) -> str:
-    """Return the column with the proved limit of an estimate: how large its metric can be."""
-    return f"{metric}_at_most"
-
-
 def believed(metric: str, columns: Mapping[str, Any]) -> Any:
     """Return a column of a curve, with the proved limit in place of each estimate above it."""
-    values, most = columns[metric], columns.get(at_most(metric))
+    values, most = columns[metric], columns.get(Metric(metric).at_most)
     if most is None:
         return values
     return np.where((columns["effective_sample_size"] == 0) & (values > most), most, values)
 
 
-def validation_metric(columns: Sequence[str]) -> str | None:
+def valid_metric(columns: Sequence[str]) -> str | None:
     """Return the column that chooses the best machine on the validation part, if there is one."""
     return next((name for name in columns if name.startswith("valid_") and better(name)), None)
 
@@ -184,6 +181,11 @@ class Metric:
     def better(self) -> int:
         """1 if more is better (likelihoods, bounds), -1 if less is (costs), 0 for all others."""
         return better(re.sub(_EVALUATED, "", self.column)) if self.part else 0
+
+    @property
+    def at_most(self) -> str:
+        """Column with what is proved of it: how large it can be."""
+        return f"{self.column}_at_most"
 
     @property
     def name(self) -> str:

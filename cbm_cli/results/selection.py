@@ -10,16 +10,7 @@ import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec, meant
-from cbm_cli.results.cells import (
-    Cell,
-    Cells,
-    ChosenValues,
-    Measure,
-    Trials,
-    finite,
-    make_cells,
-    measure_asked,
-)
+from cbm_cli.results.cells import Cell, Cells, Measure, Picked, Trials, finite, make_cells, measure_asked
 from cbm_cli.results.folder import axes_of, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
 from cbm_cli.results.outcome import Metric, default_metric, measured
@@ -50,10 +41,6 @@ def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
 
 def _varying(names: Iterable[str], cells: Sequence[CellSettings]) -> list[str]:
     return [name for name in names if name != "run_id" and len({text_of(one.get(name)) for one in cells}) > 1]
-
-
-def _is_of_data(column: str) -> bool:
-    return column.split("_")[0] == "data"
 
 
 def columns_named(
@@ -134,7 +121,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     if choosing.place == "table." and not (names := _varying(names, settings)):
         return cells  # --set or --select has left one value
     columns = tuple(it for name in names for it in columns_named(name, settings, option, varying=True))
-    if any(map(_is_of_data, columns)):
+    if any(column.split("_")[0] == "data" for column in columns):
         told = f"{option} {' '.join(names)}: likelihoods of different data cannot be compared"
         raise CbmError(told)
     others = [name for name in settings[0] if name not in (*columns, "run_id")]
@@ -171,16 +158,14 @@ def _deciding(cells: Cells, choosing: Choosing) -> Measure:
 
 def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
     """The best of cells, with the values of some settings as its choice."""
-
-    def goodness(cell: Cell) -> tuple[bool, float]:
-        good = cell.measure.metric.better * cell.mean
-        return len(finite(cell.value)) == cell.n > 0, -np.inf if np.isnan(good) else good
-
-    best, values = max(rivals, key=goodness), {*[cell.settings[columns[0]] for cell in rivals]}
+    sign, values = rivals[0].measure.metric.better, {cell.settings[columns[0]] for cell in rivals}
+    means = [np.nan_to_num(sign * cell.mean, nan=-np.inf) for cell in rivals]
+    whole = [len(finite(cell.value)) == cell.n > 0 for cell in rivals]
+    best = rivals[max(range(len(rivals)), key=lambda place: (whole[place], means[place]))]
     ordered = len(columns) == 1 and len(values) > 2 and all(isinstance(it, int | float) for it in values)
     at_end = ordered and best.settings[columns[0]] in (min(values), max(values))
     shown = {column: best.settings.get(column) for column in columns}
-    choice = ChosenValues(shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end)
+    choice = Picked(shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end)
     rest = {name: value for name, value in best.settings.items() if name not in columns}
     return replace(best, settings=rest, choice=choice)
 
@@ -254,7 +239,9 @@ def best_machines(
         raise store.nothing_yet()
     sets: dict[Key, list[Cell]] = {}
     for cell in make_cells(Trials(frame, store), manifest, Measure(Metric(""))):
-        sets.setdefault(key_of(cell.settings, filter(_is_of_data, cell.settings)), []).append(cell)
+        sets.setdefault(
+            key_of(cell.settings, [it for it in cell.settings if it.split("_")[0] == "data"]), []
+        ).append(cell)
     axes, found = axes_of(manifest), list[dict[str, Any]]()
     for cells in sets.values():
         rows = np.concatenate([cell.rows for cell in cells])

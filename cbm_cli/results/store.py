@@ -24,18 +24,7 @@ from cbm_cli.arrays import MOST_BYTES, located, read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results.journal import (
-    FORMAT,
-    ByColumn,
-    Journal,
-    Line,
-    LineHead,
-    LineRow,
-    Manifest,
-    TrialKey,
-    sealed,
-    unsealed,
-)
+from cbm_cli.results.journal import FORMAT, Journal, Line, LineHead, Manifest, Row, TrialKey, sealed, unsealed
 from cbm_cli.results.outcome import MachineArrays, Outcome, Progress
 from cbm_cli.results.writing import EXPORTS, FOLDERS, PART, write_atomically, write_if_changed
 from cbm_cli.text import text_of
@@ -265,7 +254,7 @@ class Store:
     def rows(self, keys: Iterable[TrialKey]) -> Iterator[dict[str, Any]]:
         """Yield the rows of finished trials, but for their settings."""
         experiment, versions = self.experiment, [(name, f"{name}_version") for name in _versions()]
-        for one in self.journal.lines(keys, LineRow):
+        for one in self.journal.lines(keys, Row):
             row = {"experiment": experiment, "run_id": one.run_id, "trial": one.trial, "seed": one.seed}
             for name, value in one.row.items():
                 row[name] = _NOT_FINITE.get(value, value)
@@ -337,8 +326,8 @@ class Store:
         keys = [(run_id, int(number)) for number in numbers]
         found = [_frame(one.curve) for one in self.journal.lines(keys) if one.curve]
         if len(found) < len(keys):
-            told = f"{self.folder}: keeps no curves of {run_id}; run it again, into another folder"
-            raise IncompleteError(told)
+            told = f"keeps no curves of {run_id}; run it again, into another folder"
+            raise IncompleteError(f"{self.folder}: {told}")
         return found
 
     def records(self, run_id: str, number: int) -> "pd.DataFrame":
@@ -421,7 +410,7 @@ def _as_json(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def by_column(columns: Sequence[str], rows: np.ndarray | None) -> ByColumn:
+def by_column(columns: Sequence[str], rows: np.ndarray | None) -> dict[str, list]:
     """Return the rows of a curve or of records by column, as a line holds them; nothing without rows."""
     pairs = [] if rows is None else zip(columns, rows.T.tolist(), strict=True)
     return {
@@ -430,14 +419,14 @@ def by_column(columns: Sequence[str], rows: np.ndarray | None) -> ByColumn:
     }
 
 
-def _frame(table: ByColumn) -> "pd.DataFrame":
+def _frame(table: dict[str, list]) -> "pd.DataFrame":
     import pandas as pd
 
-    kinds: dict[str, Any] = dict.fromkeys(_WHOLE)
-    return pd.DataFrame({name: np.array(its, kinds.get(name, float)) for name, its in table.items()})
+    kept = {name: np.array(its, None if name in _WHOLE else float) for name, its in table.items()}
+    return pd.DataFrame(kept)
 
 
-def _csv_of(tables: Mapping[int, ByColumn]) -> bytes:
+def _csv_of(tables: Mapping[int, dict[str, list]]) -> bytes:
     """Return the tables of trials below each other, with the number of the trial before each row."""
     names, text = dict.fromkeys(name for table in tables.values() for name in table), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

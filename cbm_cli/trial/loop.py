@@ -14,7 +14,7 @@ from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.outcome import believed, better, validation_metric
+from cbm_cli.results.outcome import believed, better, valid_metric
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
@@ -70,7 +70,7 @@ class _Course:
         self.learner = Learner(self.settings, data, trial.seed)
         self.pretraining = LayerTraining(self.settings, data, trial.seed)
         self.columns = ("update", "epoch", *self.learner.columns)
-        self.watched = validation_metric(self.columns) or ""  # nothing without a validation part
+        self.watched = valid_metric(self.columns) or ""  # nothing without a validation part
         self.best: float | None = None  # of the evaluations after the start, as `_score` rates them
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
