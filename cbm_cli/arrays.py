@@ -49,7 +49,11 @@ def read_npz(
         archive = zipfile.ZipFile(io.BytesIO(content_of(source)) if isinstance(source, Path) else source)
         members = {name: one for name, one in _members(archive).items() if names is None or name in names}
         check_size(sum(member.file_size for member in members.values()))
-        return {name: _member(archive, member) for name, member in members.items()}
+        arrays = {}
+        for name, member in members.items():
+            with located(member.filename, "NPY"), archive.open(member) as stream:
+                arrays[name] = _array(stream, member.file_size)
+        return arrays
 
 
 def npz_headers(source: BinaryIO) -> dict[str, Header]:
@@ -105,11 +109,6 @@ def check_size(size: int) -> None:
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     names = (member for member in archive.infolist() if member.filename.endswith(".npy"))
     return {member.filename.removesuffix(".npy"): member for member in names}
-
-
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray:
-    with located(member.filename, "NPY"), archive.open(member) as stream:
-        return _array(stream, member.file_size)
 
 
 def _array(stream: IO[bytes], size: int) -> NDArray:

@@ -11,12 +11,7 @@ _SYSTEM = Path("/")  # where the files of Linux are
 def cores() -> int:
     """Return how many cores this process may use, of those that its container has."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return math.ceil(min(own, _quota()))
-
-
-def _quota() -> float:
-    """Return the processor time a second that control groups of Linux, version 1 or 2, leave this process."""
-    found, groups = [math.inf], _SYSTEM / "proc/self/cgroup"
+    found, groups = [float(own)], _SYSTEM / "proc/self/cgroup"  # of Linux, version 1 or 2
     for line in groups.read_text("utf-8").splitlines() if groups.exists() else ():
         _, controllers, group = line.split(":", 2)
         if "cpu" not in controllers.split(",") and controllers:
@@ -29,4 +24,4 @@ def _quota() -> float:
                 ]
                 quota, period = map(int, " ".join(texts).split())
                 found.append(quota / period if quota > 0 else math.inf)
-    return min(found)
+    return math.ceil(min(found))

@@ -218,7 +218,7 @@ class TrainedMachine:
         """Write a machine file (docs/machines.md), which `load` and the commands read."""
         representations.write_arrays(Path(path), machine_arrays(self.parameters))
 
-    def _rows(self, X: ArrayLike) -> NDArray:
+    def _rows(self, X: Any) -> NDArray:
         """Return X as an array of numbers if it is a (n, n_0) array of values in [0, 1].
 
         Columns of a data frame are put into the order of the names of the visible units.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cbm_cli.results.selection import Wanted
 
 # Options of a part of the methods
+_HOW = ("temperatures", "runs", "subsample", "seed")
 _OF_METHODS = {"temperatures": ("ais",), "runs": ("ais",), "seed": ("exact", "ais")}
 _HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
 _QUANTITIES = {
@@ -38,20 +39,10 @@ _QUANTITIES = {
 }
 
 
-@command(
-    *("exact", "ais", "pseudo", "select", "data", "temperatures", "runs", "subsample", "seed"),
-    *("jobs", "again", "json"),
-)
+@command(*_HOW, *("exact", "ais", "pseudo", "select", "data", "jobs", "again", "json"))
 @results_and("[EXPERIMENT|MODEL]...", ".npz")
 def evaluate(
-    target: Target,
-    method: str | None,
-    select: Wanted,
-    source: str | None,
-    as_json: bool,
-    jobs: int | None,
-    again: bool,
-    **how: Any,
+    target: Target, method: str | None, select: Wanted, source: str | None, as_json: bool, **how: Any
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
@@ -75,6 +66,7 @@ def evaluate(
                 raise CbmError(f"--{option}: has no effect with --{name}; remove it")
             if models and option in ("select", "again"):
                 raise CbmError(f"--{option} is for results; name a folder, or remove it")
+    jobs, again = how.pop("jobs"), how.pop("again")
     workers, chosen = cores() if jobs is None else jobs, Method(method, **how)
     if models:
         _evaluate_files(models, source, chosen, as_json, workers)
@@ -105,23 +97,22 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_j
             note(f"{path}: without --data only log Z is known{proof}")
         with one_thread(), using_cores(jobs):
             common, by_part = evaluate(machine, parts, how, str(path))
-        told = set[str]()  # what is said of log Z is the same for all parts
+        doubts = dict[str, None]()  # what is said of log Z is the same for all parts
         for part, answer in (by_part or {"": {}}).items():
-            whole, doubts = common | answer, list[str]()
+            whole = common | answer
             if doubt := doubt_of(whole):
-                doubts.append(f"{doubt}; trust neither it nor its error; use more --temperatures")
+                doubts[f"{doubt}; trust neither it nor its error; use more --temperatures"] = None
             if rows := whole.get("mean_field_unsettled"):
                 unsettled = f"mean field has not settled for {count(rows, 'row')}"
-                doubts.append(f"{unsettled}; their bounds hold, but could be closer")
-            for doubt in (one for one in doubts if one not in told):
-                note(f"warning: {path}: {doubt}")
-            told |= {*doubts}
+                doubts[f"{unsettled}; their bounds hold, but could be closer"] = None
             name = {"model": str(path)} if len(paths) > 1 else {}
             name |= {"part": part} if len(by_part) > 1 else {}
             if as_json:
                 click.echo(valid_json(name | whole))
             else:
                 say("\n".join([*name.values(), *_shown(whole)]))
+        for doubt in doubts:
+            note(f"warning: {path}: {doubt}")
 
 
 def _shown(answer: dict[str, Any]) -> list[str]:

@@ -51,11 +51,9 @@ def run(
     --dry-run. If a grid comes from someone else, read it first, or give --no-code.
     """
     fields = dict(changes)
-    for field, times in Counter(name for name, _ in changes).items():
-        if times > 1:
-            values = ",".join(value for name, value in changes if name == field)
-            remedy = f"give it once; several values are an axis: --set {field}=[{values}]"
-            raise CbmError(f"--set {field}: is given twice; {remedy}")
+    for field in [name for name, times in Counter(name for name, _ in changes).items() if times > 1]:
+        values = ",".join(value for name, value in changes if name == field)
+        raise CbmError(f"--set {field}: is given twice; several values are an axis: --set {field}=[{values}]")
     if trials is not None and "trials" in fields:
         raise CbmError("--trials and --set trials: give one of them")
     if scheduler and jobs is not None:

@@ -1,3 +1,0 @@
-"""The version of this package."""
-
-__version__ = "1.0.0.dev0"
