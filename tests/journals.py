@@ -24,7 +24,9 @@ def trials_of(folder):
 
 
 def stores_in(folder):
-    """The experiments of a results folder."""
+    """The experiments of a results folder; none before there is one."""
+    if not Path(folder).is_dir():
+        return []
     results = Results(Path(folder))
     return [results.store(name) for name in results.experiments()]
 

@@ -17,7 +17,7 @@ import pytest
 from cbm_cli.cli.output import program
 from cbm_cli.grid.read import read_grid
 
-from tests.builders import cbm, problems_of
+from tests.builders import cbm, holds, problems_of
 from tests.golden import outputs
 
 ROOT = Path(__file__).parents[2]
@@ -27,14 +27,8 @@ GRID = Path("experiments.yaml")
 
 def output(*command, cwd=ROOT, **environment):
     """What a command prints; it has to succeed."""
-    how = {
-        "cwd": cwd,
-        "env": os.environ | environment,
-        "capture_output": True,
-        "text": True,
-        "timeout": 600,
-    }
-    ran = subprocess.run([*map(str, command)], **how)
+    how = {"cwd": cwd, "env": os.environ | environment, "text": True, "timeout": 600}
+    ran = subprocess.run([*map(str, command)], capture_output=True, **how)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -70,22 +64,14 @@ def built(tmp_path_factory):
 @pytest.mark.slow
 def test_distributions_have_every_file_and_no_other(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
-        made = {
-            name.partition("/")[2]
-            for name in archive.getnames()
-            if archive.getmember(name).isfile()
-        }
-    assert {name for name in made if not name.startswith("cbm_cli.egg-info/")} == tracked() | {
-        "PKG-INFO"
-    }
+        names = [member.name.partition("/")[2] for member in archive if member.isfile()]
+    made = {name for name in names if not name.startswith("cbm_cli.egg-info/")}
+    assert made == tracked() | {"PKG-INFO"}
     with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
         installed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert installed == {name for name in tracked() if name.startswith("cbm_cli/")}
-    assert {
-        "cbm_cli/py.typed",
-        "cbm_cli/report/page.html",
-        "cbm_cli/grid/starter.yaml",
-    } <= installed
+    data = "py.typed", "report/page.html", "grid/starter.yaml"
+    assert {f"cbm_cli/{name}" for name in data} <= installed
 
 
 @pytest.fixture
@@ -120,27 +106,18 @@ def test_an_installed_copy_passes_tests_of_the_sdist(installed, built, tmp_path)
 def test_metadata_name_licence_authors_paper_and_both_commands(built):
     (about,) = (built / "site").glob("*.dist-info")
     metadata = message_from_string((about / "METADATA").read_text("utf-8"))
-    fields = {
-        "License-Expression": "BSD-3-Clause",
-        "License-File": "LICENSE",
-        "Author": "The authors of cbm",
-    }
+    fields = {"License-Expression": "BSD-3-Clause", "License-File": "LICENSE"}
+    fields["Author"] = "The authors of cbm"
     assert fields.items() <= dict(metadata.items()).items()
     assert "Paper, https://arxiv.org/abs/1311.1354" in metadata.get_all("Project-URL")
     kinds = metadata.get_all("Classifier")
-    assert [kind[-4:] for kind in kinds if ":: Python :: 3." in kind] == [
-        "3.11",
-        "3.12",
-        "3.13",
-        "3.14",
-    ]
+    versions = [kind[-4:] for kind in kinds if ":: Python :: 3." in kind]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
     assert "Typing :: Typed" in kinds
     scripts, setup = ConfigParser(), ConfigParser()
     scripts.read(about / "entry_points.txt")
-    assert dict(scripts["console_scripts"]) == {
-        "cbm": "cbm_cli.cli:main",
-        "cbm-cli": "cbm_cli.cli:main",
-    }
+    both = dict.fromkeys(("cbm", "cbm-cli"), "cbm_cli.cli:main")
+    assert dict(scripts["console_scripts"]) == both
     links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload() or "")  # from the page of the index
     assert all(link.startswith("https://") for link in links)
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
@@ -151,15 +128,15 @@ def test_metadata_name_licence_authors_paper_and_both_commands(built):
 
 def test_the_starter_has_the_quickstart_of_the_clone_and_a_next_experiment(here):
     ran = cbm("init")
-    assert (str(GRID) in ran.stderr, "cbm run" in ran.stderr, ran.stdout) == (True, True, "")
+    assert holds(ran.stderr, f"{GRID}|cbm run")
+    assert ran.stdout == ""
     started, whole = read_grid(GRID), read_grid(ROOT / GRID)
     assert started.default == whole.default == ("quickstart",)
     assert started.experiments["quickstart"] == whole.experiments["quickstart"]
     assert started.experiments["quickstart"].trials == 25
     head, mark, last = GRID.read_text("utf-8").partition("  # my-first:")
-    GRID.write_text(
-        head + (mark + last).replace("\n  # ", "\n  ").replace(mark, "  my-first:"), "utf-8"
-    )
+    uncommented = (mark + last).replace("\n  # ", "\n  ").replace(mark, "  my-first:")
+    GRID.write_text(head + uncommented, "utf-8")
     first = read_grid(GRID).experiments["my-first"]
     assert (len(first.cells), first.trials) == (4, 10)
 
@@ -204,7 +181,5 @@ def test_init_says_where_it_cannot_write_and_run_what_writes_a_grid(here, monkey
     assert refused("init") == (f"-o {GRID}", "")
     assert [*here.rglob("*")] == [here / GRID]
     assert refused("run")[0] == str(GRID)
-    monkeypatch.setattr(
-        sys, "argv", [str(here / "bin" / "cbm-cli")]
-    )  # the second command speaks of the first
-    assert program() == str(here / "bin" / "cbm")
+    monkeypatch.setattr(sys, "argv", [str(here / "bin" / "cbm-cli")])
+    assert program() == str(here / "bin" / "cbm")  # the second command speaks of the first

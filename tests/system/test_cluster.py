@@ -46,10 +46,8 @@ def shared(tmp_path_factory):
 
     Its scheduler is without cbm.
     """
-    folder, env = (
-        tmp_path_factory.mktemp("dask"),
-        {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"},
-    )
+    folder = tmp_path_factory.mktemp("dask")
+    env = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
     (none := folder / "none" / "cbm_cli").mkdir(parents=True)
     (none / "__init__.py").write_text("raise ModuleNotFoundError('no cbm')")
     with_workers = LoopbackCluster(folder, env=env, path=none.parent)
@@ -115,9 +113,8 @@ FOREIGN = [  # other kernels, an older package, none
 
 @pytest.mark.parametrize(("file", "old", "new", "told"), [FOREIGN[0], *nightly(*FOREIGN[1:])])
 def test_a_worker_with_another_cbm_ends_the_run_and_is_named(dask, here, file, old, new, told):
-    shutil.copytree(
-        ROOT / "cbm_cli", here / "cbm_cli", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "cbm_cli", here / "cbm_cli", ignore=ignored)
     before, found, after = (here / "cbm_cli" / file).read_text().partition(old)
     assert found
     (here / "cbm_cli" / file).write_text(before + new + after)
@@ -171,9 +168,8 @@ def test_the_trials_of_a_worker_that_leaves_go_elsewhere(tmp_path, hasty, number
 def hasty():
     """Jobs of which the first one ends soon."""
     jobs = toy_jobs(*[Trial] * 3, updates=150_000)
-    return [
-        replace(one, trial=Hasty("test", one.trial.settings, n, 1)) for n, one in enumerate(jobs)
-    ]
+    trials = [Hasty("test", one.trial.settings, n, 1) for n, one in enumerate(jobs)]
+    return [replace(one, trial=trial) for one, trial in zip(jobs, trials, strict=True)]
 
 
 @pytest.mark.nightly
@@ -197,36 +193,28 @@ def test_a_run_waits_for_workers_and_ends_when_its_scheduler_is_lost(dask, hasty
         its = Run(dask.address, hasty)
         later(lambda: its.said, lambda: dask.add("--nthreads", "1", "--no-nanny"))
         later(lambda: its.results, lambda: dask.scheduler.kill())
-        with pytest.raises(
-            CbmError, match=f"--scheduler {dask.address}: no Dask scheduler answers"
-        ):
+        told = f"--scheduler {dask.address}: no Dask scheduler answers"
+        with pytest.raises(CbmError, match=told):
             its.finish()
     assert f"{dask.address} has no worker" in its.said[0]
 
 
 @pytest.mark.nightly
 def test_the_documented_batch_script_gives_the_same_bytes(finished, monkeypatch):
-    script = (
-        (ROOT / "docs" / "how-to" / "cluster.md")
-        .read_text()
-        .partition("```sh\n")[2]
-        .partition("```")[0]
-    )
+    page = (ROOT / "docs" / "how-to" / "cluster.md").read_text()
+    script, *_ = page.partition("```sh\n")[2].partition("```")
     assert "HOST=$(hostname)" in script
     Path("bin").mkdir()
-    Path("bin/srun").write_text(
-        '#!/bin/bash\nshift\n"$@" &\n"$@" &\ntrap "kill $(jobs -p)" TERM\nwait\n'
-    )
+    twice = '#!/bin/bash\nshift\n"$@" &\n"$@" &\ntrap "kill $(jobs -p)" TERM\nwait\n'
+    Path("bin/srun").write_text(twice)
     Path("bin/srun").chmod(0o755)
     Path("grid.yaml").rename("experiments.yaml")
-    monkeypatch.setenv(
-        "PATH", os.pathsep.join(["bin", str(Path(sys.executable).parent), os.environ["PATH"]])
-    )
+    places = "bin", str(Path(sys.executable).parent), os.environ["PATH"]
+    monkeypatch.setenv("PATH", os.pathsep.join(places))
     numbers = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS": "2", "PYTHONPATH": str(ROOT)}
     command = ["bash", "-c", script.replace("HOST=$(hostname)", "HOST=127.0.0.1")]
-    done = subprocess.run(
-        command, env=os.environ | numbers, capture_output=True, text=True, timeout=300
-    )
+    how = {"env": os.environ | numbers, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, **how)
     assert done.returncode == 0, done.stderr
     assert trials_of("results") == trials_of("out")
     assert "worker tls://127.0.0.1" not in done.stderr  # all are used

@@ -55,11 +55,8 @@ def use(kernel):
 def python(script, *words, **environment):
     """What a script prints in a process of its own, beside the kernels of the working folder."""
     given = os.environ | {"PYTHONPATH": os.pathsep.join((".", str(ROOT)))} | environment
-    ran = subprocess.run(
-        [sys.executable, *words, "-c", script], env=given, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.split()
+    command = [sys.executable, *words, "-c", script]
+    return subprocess.check_output(command, env=given, text=True).split()
 
 
 def test_machine_code_is_kept_for_each_signature(kernel):
@@ -75,9 +72,8 @@ def test_every_processor_has_machine_code_of_its_own(kernel, here, change):
     use(kernel())
     script = "from pathlib import Path\nimport cbm_cli.kernels.compiling as compiling\n"
     script += f"compiling.CACHE = Path({str(here / 'cache')!r})\n"
-    script += (
-        "from toy_kernels import double; double(1.5); print(sum(double.stats.cache_hits.values()))"
-    )
+    script += "from toy_kernels import double; double(1.5)\n"
+    script += "print(sum(double.stats.cache_hits.values()))"
     assert python(script, NUMBA_CACHE_DIR="unused", **change) == ["0" if change else "1"]
 
 
@@ -88,8 +84,9 @@ def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
     assert kernel("excess")(*numbers) == 0
 
 
-PLACE = "from cbm_cli.kernels import compiling as c; import subprocess, sys; print(c.CACHE, flush=True); "
-CHILD = "sys.argv[1:] or subprocess.run([sys.executable, '-c', 'import sys;' + sys.orig_argv[2], 'child'])"
+PLACE = "import subprocess, sys; from cbm_cli.kernels import compiling\n"
+PLACE += "print(compiling.CACHE, flush=True)\n"
+CHILD = "sys.argv[1:] or subprocess.run([sys.executable, '-c', sys.orig_argv[2], 'child'])"
 
 
 def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, monkeypatch):
@@ -103,10 +100,10 @@ def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, 
 
 
 def test_every_version_of_the_sources_has_a_folder_of_its_own(tmp_path):
-    script = (
-        "from cbm_cli.kernels import compiling; print(compiling.__file__, compiling.CACHE.name)"
+    script, found = (
+        "from cbm_cli.kernels import compiling as c; print(c.__file__, c.CACHE.name)",
+        [],
     )
-    found = []
     for place in ("same", "other"):
         shutil.copytree(ROOT / "cbm_cli", tmp_path / place / "cbm_cli")
     with (tmp_path / "other/cbm_cli/kernels/random.py").open("a") as file:
@@ -120,26 +117,29 @@ def test_every_version_of_the_sources_has_a_folder_of_its_own(tmp_path):
 
 def test_kernels_are_compiled_where_numba_is_told_not_to():
     """Without compilation they would not even load."""
-    script = "import numpy as np; from cbm_cli.kernels.random import fill_words; u = np.zeros(4, np.uint32);"
-    script += "fill_words(u, np.uint64(1), 1, 1, 0); print(u.any(), fill_words.signatures != [])"
+    script = "import numpy as np; from cbm_cli.kernels.random import fill_words\n"
+    script += "u = np.zeros(4, np.uint32); fill_words(u, np.uint64(1), 1, 1, 0)\n"
+    script += "print(u.any(), fill_words.signatures != [])"
     assert python(script, NUMBA_DISABLE_JIT="1") == ["True", "True"]
+
+
+WIDEST = """
+import llvmlite.binding as binding, numba
+real = binding.get_host_cpu_features
+class Features(dict):
+    def flatten(self): return real().flatten()
+binding.get_host_cpu_features = lambda: Features(real() | {'avx512f': True})
+names = [name for name in vars(numba.config) if name.isupper()]
+before = [getattr(numba.config, name) for name in names]
+import cbm_cli.kernels.training
+from numba.core.registry import cpu_target
+print(before == [getattr(numba.config, name) for name in names])
+print('-prefer-256-bit' in cpu_target.target_context.codegen().magic_tuple()[2])
+"""
 
 
 def test_numba_is_left_as_the_user_has_configured_it_on_the_widest_processor(monkeypatch):
     """A cached function of the user goes where it went before the kernels were imported."""
-    script = (
-        "import llvmlite.binding as binding, numba\n"
-        "real = binding.get_host_cpu_features\n"
-        "class Features(dict):\n"
-        "    def flatten(self): return real().flatten()\n"
-        "binding.get_host_cpu_features = lambda: Features(real() | {'avx512f': True})\n"
-        "names = [name for name in vars(numba.config) if name.isupper()]\n"
-        "before = [getattr(numba.config, name) for name in names]\n"
-        "import cbm_cli.kernels.training\n"
-        "from numba.core.registry import cpu_target\n"
-        "print(before == [getattr(numba.config, name) for name in names])\n"
-        "print('-prefer-256-bit' in cpu_target.target_context.codegen().magic_tuple()[2])\n"
-    )
     for name in [name for name in os.environ if name.startswith("NUMBA_")]:
         monkeypatch.delenv(name)
-    assert python(script) == ["True", "True"]
+    assert python(WIDEST) == ["True", "True"]

@@ -44,9 +44,8 @@ def finished(folder="out"):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """Return a function that gives the results of a grid without any fault."""
-    return cache(
-        lambda text: trials_of(run_grid(text, folder=tmp_path_factory.mktemp("undisturbed")))
-    )
+    new = lambda: tmp_path_factory.mktemp("undisturbed")  # noqa: E731
+    return cache(lambda text: trials_of(run_grid(text, folder=new())))
 
 
 def counted(said):
@@ -79,15 +78,18 @@ def all_gone(pids):
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+def twice(main):
+    for _ in range(2):
+        main.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+
+
 MAIN = {
     "KILL": (lambda main: main.kill(), -signal.SIGKILL),  # of Ctrl-C and TERM others are below
     "HUP": (lambda main: main.send_signal(signal.SIGHUP), -signal.SIGHUP),
     "QUIT": (lambda main: main.send_signal(signal.SIGQUIT), -signal.SIGQUIT),
     "TERM": (lambda main: main.terminate(), 130),
-    "Ctrl-C twice": (
-        lambda main: [(main.send_signal(signal.SIGINT), time.sleep(0.05)) for _ in "12"],
-        130,
-    ),
+    "Ctrl-C twice": (lambda main: twice(main), 130),
     "Ctrl-C in a terminal": (lambda main: end_group(main, signal.SIGINT), 130),
 }
 
@@ -123,9 +125,7 @@ def check_said(main, kept, trials):
 def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed):
     grid(LONG)
     main = started()
-    until(
-        lambda: len([pid for pid in workers_of(main) if seconds_of(pid) > 0.7]) >= 2
-    )  # they train
+    until(lambda: sum(seconds_of(pid) > 0.7 for pid in workers_of(main)) >= 2)  # they train
     end_group(main, signal.SIGTERM)
     assert main.wait(10) == 130
     assert len([*Path("out").rglob("checkpoints/*/*.npz")]) == 2
@@ -171,10 +171,8 @@ def test_a_worker_that_is_killed_costs_no_trial(grid, undisturbed, number):
 
     for _ in range(3):
         until(ended)
-        killed, seen = (
-            killed + (main.poll() is None),
-            len(finished()),
-        )  # all may be finished within a second
+        killed += main.poll() is None  # all may be finished within a second
+        seen = len(finished())
     assert killed
     code, said = main.wait(60), main.stderr.read()
     assert code == 0, said
@@ -209,9 +207,7 @@ def with_recorder(statement):
     return SHORT.rstrip() + "\n    record: {what: own.py:f, every: 10}\n"
 
 
-@pytest.mark.parametrize(
-    "workers", [0, *nightly(1)]
-)  # one that does not return is like one that is stopped
+@pytest.mark.parametrize("workers", [0, *nightly(1)])
 def test_ctrl_c_ends_a_run_whose_recorder_does_not_return(grid, workers):
     grid(with_recorder("while True: pass"))
     main = started(workers=workers)
@@ -221,20 +217,12 @@ def test_ctrl_c_ends_a_run_whose_recorder_does_not_return(grid, workers):
     assert [0, 4] in counted(main.stderr.read())
 
 
-EXITS, GENERATOR = (
-    ("import sys; sys.exit(0)", "SystemExit: 0"),
-    ("raise GeneratorExit", "GeneratorExit"),
-)
+ENDS = [("import sys; sys.exit(0)", "SystemExit: 0"), ("raise GeneratorExit", "GeneratorExit")]
+OF_WORKERS = [*ENDS, ("import os; os._exit(0)", "3 times")]
+ENDED = [*((*one, 0) for one in ENDS), *nightly(*((*one, 2) for one in OF_WORKERS))]
 
 
-@pytest.mark.parametrize(
-    ("statement", "reason", "workers"),
-    [
-        (*EXITS, 0),
-        (*GENERATOR, 0),
-        *nightly((*EXITS, 2), (*GENERATOR, 2), ("import os; os._exit(0)", "3 times", 2)),
-    ],
-)
+@pytest.mark.parametrize(("statement", "reason", "workers"), ENDED)
 def test_a_recorder_that_ends_its_process_fails_its_trials(grid, statement, reason, workers):
     grid(with_recorder(statement))
     said = cbm("run", "grid.yaml", "-o", "out", "-j", workers, code=1).stderr
@@ -282,16 +270,12 @@ def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, mo
 
 def small_trials(number, updates):
     """A grid of many small trials."""
-    text = SHORT.replace("trials: 2", f"trials: {number // 2}").replace(
-        "every: 20", f"every: {updates}"
-    )
-    return text.replace("updates: 100", f"updates: {updates}")
+    text = SHORT.replace("trials: 2", f"trials: {number // 2}")
+    return text.replace("every: 20", f"every: {updates}").replace("s: 100", f"s: {updates}")
 
 
 @pytest.mark.parametrize(
-    ("trials", "updates", "kills"),
-    [(404, 5000, 1), *nightly((1200, 4000, 3))],
-    ids=["one", "three"],
+    ("trials", "updates", "kills"), [(404, 5000, 1), *nightly((1200, 4000, 3))]
 )
 def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(
     grid, trials, updates, kills
