@@ -29,15 +29,15 @@ FENCE = re.compile(BLOCK, re.M | re.S)
 # Pages that are read and typed from top to bottom; the gallery needs the results of the course
 COURSE = [f"course/{page}.md" for page in ("own-data", "choose-settings", "figure-and-table")]
 SHARED = [*COURSE, "gallery.md"]
-OTHERS = [[f"course/{page}.md"] for page in ("read-a-table", "continue-and-share", "scale-out")]
+OTHERS = [[f"course/{page}.md"] for page in ("read-a-table", "continue-and-share")]
 
 
-def in_room(room):
-    return [[f"{room}/{path.name}"] for path in sorted((ROOT / "docs" / room).glob("*.md"))]
+def pages_in(folder):
+    return [[f"{folder}/{path.name}"] for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
 
 
-FOLLOWED = [COURSE, *OTHERS, ["python.md"], *in_room("how-to")]
-FOLLOWED += nightly(SHARED, ["diagnose.md"], *in_room("science"))
+FOLLOWED = [COURSE, *OTHERS, ["python.md"], *pages_in("how-to")]
+FOLLOWED += nightly(SHARED, ["diagnose.md"], *pages_in("science"))
 SMALLER = {  # the same, in less time
     "epochs: 50": "epochs: 2",
     "n_iter=5": "n_iter=1",
