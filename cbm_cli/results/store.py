@@ -265,7 +265,10 @@ class Store:
 
     def nothing_yet(self) -> IncompleteError:
         """Return the error that no trial is finished."""
-        return IncompleteError(f"{self.folder}: no trial is finished yet; start with: cbm run")
+        lost = not self.journal.path.exists() and any((self.folder / "curves").glob("*.csv"))
+        told = "trials.jsonl is missing; restore it, or start again with: cbm run"
+        why = told if lost else "no trial is finished yet; start with: cbm run"
+        return IncompleteError(f"{self.folder}: {why}")
 
     def lines(self) -> Mapping[str, Mapping[int, LineHead]]:
         """Return the facts of trials by run-id and number, without the rest of their lines."""

@@ -156,6 +156,13 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert listed_runs == [*run_ids(), other]
 
 
+def test_a_missing_journal_beside_its_curves_is_named():
+    Path("out/bars/trials.jsonl").rename("kept.jsonl")
+    assert "trials.jsonl is missing; restore it" in cbm("table", "out", code=3).stderr
+    Path("kept.jsonl").rename("out/bars/trials.jsonl")
+    assert "bars" in cbm("table", "out").stdout
+
+
 def test_trials_beyond_those_that_are_asked_for_are_counted_apart():
     run("--trials", 1)
     (whole,), cells = found("ls", "out"), found("ls", "out", "bars")

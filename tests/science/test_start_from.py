@@ -270,6 +270,16 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, m
     assert dry(*LONGER, "-o", "out", "--set", "learning_rate=0.2") == [4, 0, 4]
 
 
+def test_states_that_are_not_used_are_said_with_the_reason(grid, monkeypatch):
+    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
+    run("first")
+    said = run("first", "--set", "epochs=2", "--dry-run").stderr
+    assert "4 trials start from the beginning: their states are of longer trainings" in said
+    Path("out/first/trials.jsonl").unlink()  # as if all had been interrupted
+    said = run("first", "--set", "learning_rate=0.2", "--dry-run").stderr
+    assert "first: 4 finished or interrupted trials not reused: 4 of other settings" in said
+
+
 def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid, monkeypatch):
     monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     run("first")

@@ -19,6 +19,7 @@ from cbm_cli.execution.work import Failure
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome
 from dask import config
+from distributed import Client
 
 from tests.builders import cbm
 from tests.journals import trials_of
@@ -118,9 +119,14 @@ def test_a_worker_with_another_cbm_ends_the_run_and_is_named(dask, here, file, o
     before, found, after = (here / "cbm_cli" / file).read_text().partition(old)
     assert found
     (here / "cbm_cli" / file).write_text(before + new + after)
-    dask.add("--nthreads", "1", "--no-nanny", path=here)
+    for path in (ROOT, here):  # one of two workers is another
+        dask.add("--nthreads", "1", "--no-nanny", path=path)
+    with Client(dask.address) as client:
+        client.wait_for_workers(2)
+    its = Run(dask.address, toy_jobs(*[Trial] * 20))
     with pytest.raises(CbmError) as caught:
-        Run(dask.address, toy_jobs(Trial)).finish()
+        its.finish()
+    assert its.results == {}  # no trial has begun
     assert "worker tcp://127.0.0.1:" in str(caught.value)
     assert told in str(caught.value)
     assert work.environment() in str(caught.value)
