@@ -245,7 +245,7 @@ def run(
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
-    from cbm_cli.cli.output import Live, note
+    from cbm_cli.cli.output import live, note
     from cbm_cli.cores import cores
     from cbm_cli.execution.agenda import make_agenda
     from cbm_cli.execution.precompile import precompile
@@ -266,7 +266,7 @@ def run(
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")  # or new workers would run the user's script again
         try:
-            with Live(its.share, its.words) if progress else nullcontext():
+            with live(its.share, its.words) if progress else nullcontext():
                 if agenda.jobs:
                     precompile(agenda, its.message)
                 ending = run_agenda(agenda, its, workers=cores() if jobs is None else jobs)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cbm_cli.cli.options import Target, command, folder_of_data, results_and
-from cbm_cli.cli.output import Live, note, print_list, say
+from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, results_and
+from cbm_cli.cli.output import live, note, print_list, say
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, duration, text_of, valid_json
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cbm_cli.execution.evaluate import Evaluated
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Store
-    from cbm_cli.results.selection import Wanted
 
 # Options of a part of the methods
 _HOW = ("temperatures", "runs", "subsample", "seed")
@@ -42,7 +41,7 @@ _QUANTITIES = {
 @command(*_HOW, *("exact", "ais", "pseudo", "select", "data", "jobs", "again", "json"))
 @results_and("[EXPERIMENT|MODEL]...", ".npz")
 def evaluate(
-    target: Target, method: str | None, select: Wanted, source: str | None, as_json: bool, **how: Any
+    target: Target, method: str | None, select: Pairs, source: str | None, as_json: bool, **how: Any
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
@@ -144,7 +143,7 @@ def _shown(answer: dict[str, Any]) -> list[str]:
 
 
 def _evaluate_results(
-    stores: Sequence[Store], wanted: Wanted, how: Method, as_json: bool, effort: Mapping[str, Any]
+    stores: Sequence[Store], wanted: Pairs, how: Method, as_json: bool, effort: Mapping[str, Any]
 ) -> None:
     from cbm_cli.results.selection import select_cells
 
@@ -189,7 +188,7 @@ def _all_of(
     try:
         with (
             closing(evaluate_trials(store, how, manifest, **effort, say=note)) as trials,
-            Live(lambda: len(found) / max(total, 1), status),
+            live(lambda: len(found) / max(total, 1), status),
         ):
             for one in trials:
                 found.append(one)

@@ -75,10 +75,10 @@ def features(target: Target, source: str | None, layer: int | None, output: Path
     several = len(found.parts) > 1  # a file may hold the rows of any part
     arrays = {part if several else "rows": layers[place] for part, layers in found.parts.items()}
     representations.write_arrays(output, arrays)
-    rows = []
-    for number, means in enumerate(representations.mean_activity(found.parts["train"]), 1):
-        share = representations.unbalanced(means)
-        rows.append((str(number), str(len(means)), f"{means.mean():.4f}", f"{share:.1%}"))
+    rows = [
+        (str(number), str(len(its)), f"{its.mean():.4f}", f"{representations.unbalanced(its):.1%}")
+        for number, its in enumerate(representations.mean_activity(found.parts["train"]), 1)
+    ]
     print_list(("layer", "units", "mean activity", "outside [0.05, 0.95]"), rows)
     if found.unsettled:
         note(f"warning: mean field has not settled within {ROUNDS} rounds for {found.unsettled:,} rows")

@@ -17,6 +17,7 @@ from cbm_cli.text import FORMATS, LARGEST, STATISTICS, shortened, whole_number
 if TYPE_CHECKING:
     from cbm_cli.results import Results
 
+Pairs = Sequence[tuple[str, str]]  # names with their values
 GRIDS = (".yaml", ".yml")  # suffixes
 PICTURES = (".png", ".pdf", ".svg")
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -40,7 +41,7 @@ class Whole(click.IntRange):
         return super().convert(number, param, ctx)
 
 
-def _pairs(_: click.Context, option: Any, texts: Sequence[str]) -> list[tuple[str, str]]:
+def _pairs(_: click.Context, option: Any, texts: Sequence[str]) -> Pairs:
     """Read SETTING=VALUE[,VALUE] or FIELD=VALUE."""
     pairs = [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in texts)]
     for text, (name, value) in zip(texts, pairs, strict=True):

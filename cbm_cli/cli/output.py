@@ -6,12 +6,13 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from shutil import get_terminal_size, which
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -63,43 +64,43 @@ def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         say((start + last).rstrip())
 
 
-class Live:
-    """Show on stderr how far something is: a bar on a terminal, elsewhere a line every few seconds."""
+@contextmanager
+def live(share: Callable[[], float], words: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """Show on stderr how far something is: a bar on a terminal, elsewhere a line every few seconds.
 
-    def __init__(self, share: Callable[[], float], words: Callable[[], Sequence[str]]) -> None:
-        from rich.console import Console
-        from rich.live import Live as Shown
+    ``share`` is what is made of the whole; ``words`` are a line beside the bar, and lines below it.
+    """
+    from rich.console import Console
+    from rich.live import Live
 
-        self.share, self.words = share, words  # what is made of the whole; a line beside the bar, and others
-        self.console = Console(stderr=True, markup=False, emoji=False)
-        how: Any = {"get_renderable": self._lines, "refresh_per_second": 4, "transient": True}
-        self.shown, self.ended = Shown(console=self.console, **how), threading.Event()
+    def tell() -> None:
+        while not ended.wait(PLAIN_EVERY):
+            note(words()[0])
 
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self.shown.start()
-        else:
-            threading.Thread(target=self._print_lines, daemon=True).start()
-        return self
+    console, ended = Console(stderr=True), threading.Event()
+    how: Any = {"get_renderable": lambda: bar(share(), words()), "refresh_per_second": 4}
+    if console.is_terminal:
+        with Live(console=console, transient=True, **how):
+            yield
+        return
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
-    def __exit__(self, *error: object) -> None:
-        self.ended.set()
-        self.shown.stop()
 
-    def _print_lines(self) -> None:
-        while not self.ended.wait(PLAIN_EVERY):
-            note(self.words()[0])
+def bar(share: float, words: Sequence[str]) -> Group:
+    """Draw a bar with words beside and below it."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
 
-    def _lines(self) -> Group:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        first, *others = map(harmless, self.words())
-        head = Table.grid(padding=(0, 1))
-        head.add_row(ProgressBar(1.0, self.share(), width=30), first)
-        return Group(head, *(Text(f"  {one}", no_wrap=True) for one in others))
+    first, *others = (Text(harmless(line), no_wrap=True) for line in words)
+    head = Table.grid(padding=(0, 1))
+    head.add_row(ProgressBar(1.0, share, width=30), first)
+    return Group(head, *(Text("  ").append_text(one) for one in others))
 
 
 def program() -> str:

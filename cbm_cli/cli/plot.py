@@ -19,12 +19,7 @@ from cbm_cli.errors import CbmError
 @output("FILE.png|.pdf|.svg", "The picture.", required=True)
 @click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...")
 def plot(
-    words: tuple[str, ...],
-    output: Path,
-    size: str | tuple[float, float] | None,
-    title: str | None,
-    source: str | None,
-    **choices: Any,
+    words: tuple[str, ...], output: Path, size: Any, title: str | None, source: str | None, **choices: Any
 ) -> None:
     """Draw a picture of results: PNG, PDF or SVG.
 

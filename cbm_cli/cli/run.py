@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.options import Target, command, folder_of_data, output, results_and
-from cbm_cli.cli.output import Live, note, note_next, print_sheet, say, to_type
+from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, output, results_and
+from cbm_cli.cli.output import live, note, note_next, print_sheet, say, to_type
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration, valid_json
@@ -29,17 +28,7 @@ if TYPE_CHECKING:
 @click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 def run(
-    grid: Path,
-    experiments: tuple[str, ...],
-    output: Path,
-    jobs: int | None,
-    scheduler: str | None,
-    trials: int | None,
-    changes: Sequence[tuple[str, str]],
-    available: bool,
-    dry_run: bool,
-    fail_fast: bool,
-    no_code: bool,
+    grid: Path, experiments: tuple[str, ...], output: Path, changes: Pairs, dry_run: bool, **how: Any
 ) -> None:
     """Run experiments of a YAML grid.
 
@@ -54,6 +43,7 @@ def run(
     for field in [name for name, times in Counter(name for name, _ in changes).items() if times > 1]:
         values = ",".join(value for name, value in changes if name == field)
         raise CbmError(f"--set {field}: is given twice; several values are an axis: --set {field}=[{values}]")
+    jobs, scheduler, trials = how["jobs"], how["scheduler"], how["trials"]
     if trials is not None and "trials" in fields:
         raise CbmError("--trials and --set trials: give one of them")
     if scheduler and jobs is not None:
@@ -70,9 +60,9 @@ def run(
     from cbm_cli.results.writing import locked
     from cbm_cli.trial.own_recorders import refuse_code
 
-    if no_code:
+    if how["no_code"]:
         refuse_code(selected)
-    if available:
+    if how["available"]:
         selected, missing = only_available(selected, grid.parent)
         for name, titles in missing.items():
             note(f"{name}: left out, the data are missing: {', '.join(titles)}")
@@ -88,7 +78,7 @@ def run(
         if dry_run:
             _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
         else:
-            _run_and_show(agenda, workers, scheduler, output, fail_fast)
+            _run_and_show(agenda, workers, scheduler, output, how["fail_fast"])
     if missing:
         raise SystemExit(IncompleteError.exit_code)
 
@@ -152,7 +142,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         precompile(agenda, note)
     progress = RunProgress(agenda, note)
     try:
-        with Live(progress.share, progress.words):
+        with live(progress.share, progress.words):
             ending = run_agenda(agenda, progress, workers=workers, scheduler=scheduler, fail_fast=fail_fast)
     except KeyboardInterrupt:
         finished = f"{progress.done:,} of {count(progress.total, 'trial')} finished in this run"

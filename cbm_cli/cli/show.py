@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.options import GRIDS, Target, command, output, results_and
+from cbm_cli.cli.options import GRIDS, Pairs, Target, command, output, results_and
 from cbm_cli.cli.output import note, note_next, print_list, say, to_type
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
-    from cbm_cli.results.selection import Wanted
 
 
 @command("paper")
@@ -65,7 +64,7 @@ def ls(target: Target, as_json: bool) -> None:
     `cbm best` prints it. cbm shows its settings and the values of its trials.
     """
     names, found = target.names, list[dict[str, Any]]()
-    show: Any = _print_runs
+    show: Any = _print_listing
     if any(name.endswith(GRIDS) for name in names):
         found, show = _of_grid(names), _print_grid
     elif len(names) == 1 and names[0] not in target.results().experiments():
@@ -78,12 +77,12 @@ def ls(target: Target, as_json: bool) -> None:
     else:
         from cbm_cli.results.folder import list_experiments
 
-        found, show = list_experiments(target.results()), _print_experiments
+        found = list_experiments(target.results())
     if as_json:
         click.echo(valid_json(found[0] if show is _print_run else found, indent=2))
         return
     show(found)
-    if show is _print_experiments and any(one["other_runs"] for one in found):
+    if any(one.get("other_runs") for one in found):
         lists = to_type("ls", target.folder, "EXPERIMENT")
         note(f"Runs no longer in the grid: {lists} lists them; running their grid again shows them.")
 
@@ -125,21 +124,18 @@ def _print_grid(found: Sequence[dict[str, Any]]) -> None:
         say(f"{name} (group): {', '.join(members)}")
 
 
-def _print_experiments(found: Sequence[dict[str, Any]]) -> None:
-    rows = []
+def _print_listing(found: Sequence[dict[str, Any]]) -> None:
+    """Print experiments, or runs of experiments."""
+    heads, rows = ("data", "cells"), []
     for one in found:
-        names = one["data"]
-        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        rows.append((one["experiment"], some, str(one["cells"]), *_counts(one)))
-    print_list(("experiment", "data", "cells", "trials", "status", "last result"), rows)
-
-
-def _print_runs(found: Sequence[dict[str, Any]]) -> None:
-    rows = []
-    for one in found:
-        settings = " ".join(text_of(value) or "-" for value in one["settings"].values())
-        rows.append((one["experiment"], one["run_id"], settings, *_counts(one)))
-    print_list(("experiment", "run", "settings", "trials", "status", "last result"), rows)
+        if "run_id" in one:
+            settings = " ".join(text_of(value) or "-" for value in one["settings"].values())
+            heads, about = ("run", "settings"), (one["run_id"], settings)
+        else:
+            more = f" and {len(one['data']) - 3} more" * (len(one["data"]) > 3)
+            about = (", ".join(one["data"][:3]) + more, str(one["cells"]))
+        rows.append((one["experiment"], *about, *_counts(one)))
+    print_list(("experiment", *heads, "trials", "status", "last result"), rows)
 
 
 def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
@@ -173,14 +169,12 @@ def _print_run(found: Sequence[dict[str, Any]]) -> None:
     (run,) = found
     about = [("experiment", ", ".join(run["experiments"]))]
     about += [] if run["in_grid"] else [("", "not in the grid that was last run")]
-    print_list(("run", run["run_id"]), about)
-    say()
+    print_list(("run", run["run_id"]), [*about, ("", "")])
     known = {name: text for name, value in run["settings"].items() if (text := text_of(value))}
     if varying := [(name, known.pop(name)) for name in run["varying"] if name in known]:
-        print_list(("setting", "value"), varying)
-        say()
-    say(fill("other settings: " + ", ".join(map(" ".join, known.items())), 100, break_on_hyphens=False))
-    say()
+        print_list(("setting", "value"), [*varying, ("", "")])
+    others = "other settings: " + ", ".join(map(" ".join, known.items()))
+    say(fill(others, 100, break_on_hyphens=False) + "\n")
     trials, wanted = run["trials"], re.compile("_(final|max|min|exact|ais|pseudo)$|^(diverged|seconds)$")
     names = dict.fromkeys(name for trial in trials for name in trial if wanted.search(name))
     shown = [name for name in names if any(text_of(trial.get(name)) for trial in trials)]
@@ -198,7 +192,7 @@ def _print_run(found: Sequence[dict[str, Any]]) -> None:
 
 @command("metric", "select", "json")
 @results_and("[EXPERIMENT]...")
-def best(target: Target, metric: str | None, select: Wanted, as_json: bool) -> None:
+def best(target: Target, metric: str | None, select: Pairs, as_json: bool) -> None:
     """Print the best machine of each data set and part.
 
     Likelihoods of different data cannot be compared, so each data set has a line of its own for each

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from cbm_cli import arrays as npz
 from cbm_cli.cli import main
-from cbm_cli.cli.output import Live
+from cbm_cli.cli.output import bar
 from cbm_cli.datasets import files
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler, Scheme
@@ -30,6 +30,7 @@ from cbm_cli.trial.own_recorders import compile_recorder
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy.io import savemat
 from scipy.sparse import csr_matrix
 
@@ -463,11 +464,10 @@ def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
     assert row == "'=1+1,'+cmd|x,'@x,'-x,-1.5,-1.5,+2e-3,a=b"
 
 
-def test_markup_of_rich_is_text():
-    live = Live(lambda: 0.5, lambda: ["[red]x :smile:", "[bold]y"])
-    with live.console.capture() as shown:
-        live.console.print(live._lines())
-    assert [word in shown.get() for word in ("[red]x :smile:", "[bold]y")] == [True] * 2
+def test_markup_of_rich_is_text(capsys):
+    Console().print(bar(0.5, ["[red]x :smile:", "[bold]y"]))
+    said = capsys.readouterr().out
+    assert [word in said for word in ("[red]x :smile:", "[bold]y")] == [True] * 2
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
