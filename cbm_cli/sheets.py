@@ -88,7 +88,7 @@ class Sheet:
     name: str = ""  # LaTeX's \label
     notes: Sequence[str] = ()
     records: Sequence[Mapping[str, Any]] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, beside the records
+    about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, next to the records
 
     @property
     def rows(self) -> list[Sequence[Item]]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 FORMULA = re.compile("[=+@-]")  # where a text begins that spreadsheets compute
 LARGEST = 2**53  # whole number up to which all are exact as float64
-_ENDLESS = 10**20  # stands for all whole numbers from it on, so that none takes long to read
+_ENDLESS = 10**20  # replaces all larger whole numbers, so that none takes long to read
 _TENS = r"[eE]\+?0*\d{1,3}"
 # 1e4, 10, 1_000, 10.0; digits are read by one branch only: two would take seconds to refuse long ones
 WHOLE = rf"(?:\d(?:_?\d)*(?:(?:\.\d*)?{_TENS}|(?:\.0*)?)|\.\d+{_TENS})"

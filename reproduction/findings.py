@@ -24,7 +24,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, signed_rank
 
 ALPHA = 0.05
-LARGEST = 1e9  # stands for infinity, which a diverged trial has
+LARGEST = 1e9  # replaces infinity, which a diverged trial has
 VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
 OF_COURSE = {
     "at": "value at update {}",
@@ -63,7 +63,7 @@ class Judged:
         outcomes = Counter(one.outcome for one in self.evidence)
         comparisons = self.finding["comparisons"]
         needed = self.finding.get("need", comparisons)
-        misses = comparisons - needed  # as many may be otherwise
+        misses = comparisons - needed  # the number that may be otherwise
         if outcomes[1] >= max(needed, len(self.evidence) - misses):
             return "reproduced"
         return "contradicted" if outcomes[-1] > misses else "undecided"

@@ -59,7 +59,7 @@ class _Group(click.Group):
         except OSError as error:  # for a closed pipe Click ends quietly
             if not _is_output(error):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest when it ends
             click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
             sys.exit(1)
 

@@ -106,7 +106,7 @@ def bar(share: float, words: Sequence[str]) -> Group:
 def program() -> str:
     """Return how the user can run this cbm: ``cbm`` if the shell finds it, else the path that was typed."""
     typed, found = Path(sys.argv[0]), which("cbm")
-    if typed.name == "cbm-cli":  # the same program, beside cbm
+    if typed.name == "cbm-cli":  # the same program, next to cbm
         typed = typed.with_name("cbm")
     if typed.name == "__main__.py" and typed.parent.name == "cli":
         return f"{shlex.quote(sys.executable)} -m cbm_cli.cli"

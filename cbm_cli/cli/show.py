@@ -205,7 +205,7 @@ def best(target: Target, metric: str | None, select: Pairs, as_json: bool) -> No
 
     stores = [target.results().store(name) for name in target.experiments()]
     manifests = select_cells([store.manifest() for store in stores], select)
-    nothing: IncompleteError | None = None  # told at the end, so that the others are shown
+    nothing: IncompleteError | None = None  # raised at the end, so that the others are shown
     for store, manifest in zip(stores, manifests, strict=True):
         try:
             found = best_machines(store, manifest, metric) if manifest.cells else []

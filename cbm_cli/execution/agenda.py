@@ -101,7 +101,7 @@ class Agenda:
     resumed: int = 0  # jobs that resume an interrupted trial
     continued: int = 0  # jobs that continue a training of another length
     started: int = 0  # jobs that start from machine files or another experiment
-    beyond: int = 0  # jobs that start anew, as all states are of longer trainings or of other machines
+    beyond: int = 0  # jobs from the beginning, as all states are of longer trainings or of other machines
     damaged: list[str] = field(default_factory=list)  # finished trials with damaged files, which run again
     folder: Path = Path()  # paths of a user's own data are relative to it
 

@@ -110,7 +110,7 @@ def _columns(
     (method, cores), (path, content) = given, kept
     machine = read_machine(path, content)
     with one_thread(), using_cores(cores):
-        run = str(path).rpartition(":")[0]  # what is wrong with all of its trials is told in the same words
+        run = str(path).rpartition(":")[0]  # a reason that all of its trials share is printed once
         common, by_part = evaluate(machine, parts_of(data, method), method, run, should_stop)
     how, columns = common["method"], {}
     for part, answer in by_part.items():

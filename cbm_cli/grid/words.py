@@ -7,7 +7,7 @@ from cbm_cli.sheets import Label
 from cbm_cli.text import text_of
 
 _NAMES = {"model_hidden": "hidden units", "gradient_fisher": "Fisher"}
-# Their values say what they are.
+# Their values are clear without a name.
 _SPEAKING = ("data", "experiment", "offsets", "sampler", "init", "model_kind")
 
 

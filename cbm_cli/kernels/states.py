@@ -68,7 +68,7 @@ def imply_means(
 
 # The partition function
 
-_LOW_BITS = 10  # states walked by products before exp(activation) is computed afresh
+_LOW_BITS = 10  # states walked by products before exp(activation) is computed again
 _SAFE = 300.0  # |activation| up to which exp(activation) and its products stay far from overflow
 _LARGEST_LOG = 690.0  # of a product of factors in float64
 BLOCK = 224  # rows of data widened at a time

@@ -54,7 +54,7 @@ class Method:
     """How a machine is evaluated, during training or by ``cbm evaluate``."""
 
     name: str | None = None  # exact, ais, pseudo or none; default: exact, or the cost
-    temperatures: int | None = None  # of annealing; default: 14,500, twice as many for deep machines
+    temperatures: int | None = None  # of annealing; default: 14,500, twice that for deep machines
     runs: int = RUNS  # of annealing
     rows: int | None = None  # size of a fixed subsample of each part; default: all rows
     seed: int = 1  # 64 bits; same seed, same values

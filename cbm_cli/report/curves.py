@@ -329,7 +329,7 @@ def _draw(
         # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
         width, dashes = 1.0 + 0.6 * (len(curves) - place - 1) / len(curves), look["linestyle"]
         dashes = dashes if dashes == "-" else (3.5 * place, dashes[1])
-        aside = (place - (len(curves) - 1) / 2) * 2.5 / 72 * drawn.points  # points lie beside each other
+        aside = (place - (len(curves) - 1) / 2) * 2.5 / 72 * drawn.points  # points lie next to each other
         shifted = axes.transData + ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
         if _has_bars(drawn, curves):
             bars = {"color": look["color"], "linewidth": 0.8, "transform": shifted}

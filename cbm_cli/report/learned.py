@@ -32,7 +32,7 @@ from cbm_cli.text import count
 SHOWN = 100  # filters, samples or rows of a panel
 GAP = 0.35  # grey between them
 _SWEEPS = 1000  # of a chain before its sample
-_LONG = 30  # pixels: longer lines are no pictures, and stand without gaps
+_LONG = 30  # pixels: longer lines are not pictures, and have no gaps
 _SMALL = 20  # pixels: smaller pictures are enlarged, so that the lines between them stay thin
 
 

@@ -13,8 +13,8 @@ from cbm_cli.grid.words import with_name
 from cbm_cli.results.selection import Key
 from cbm_cli.text import harmless
 
-# Okabe & Ito's colours and four of Paul Tol's, told apart with every common colour blindness, and markers for
-# prints in grey. A scheme has the same ones in every picture.
+# Okabe & Ito's colours and four of Paul Tol's, which differ with every common colour blindness, and markers
+# for prints in grey. A scheme has the same ones in every picture.
 SCHEMES = {
     "00": ("#000000", "s"),
     "d0": ("#0072B2", "^"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-# How the values of cbm evaluate were made, and in which words that is told; {} is the value
+# How the values of cbm evaluate were made, in words; {} is the value
 FACTS = {"temperatures": "{} temperatures", "runs": "{} runs", "rows": "{} rows"}
 FACTS |= {"seed": "seed {}", "version": "{}"}
 MAX_OF_MEAN = "max-of-mean"  # the statistic that rests on curves

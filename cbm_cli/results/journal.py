@@ -66,7 +66,7 @@ class LineHead(msgspec.Struct, omit_defaults=True):
     trial: Annotated[int, msgspec.Meta(ge=0)]
     state: Literal["finished", "failed"]
     seconds: float = 0.0
-    files: dict[str, str] = {}  # the SHA-256 of machines beside the journal
+    files: dict[str, str] = {}  # the SHA-256 of machines next to the journal
 
     @property
     def finished(self) -> bool:
@@ -158,7 +158,7 @@ class Journal:
             raise
         inode = os.fstat(stream.fileno()).st_ino
         stream.seek(max(0, self._size - _SEALED))
-        if inode != self._inode or stream.read(min(self._size, _SEALED)) != self._end:  # written anew
+        if inode != self._inode or stream.read(min(self._size, _SEALED)) != self._end:  # written again
             self._forget()
             self._inode = inode
             stream.seek(0)

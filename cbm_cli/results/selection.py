@@ -195,7 +195,7 @@ def read_cells(
         No trial is finished.
     """
     manifests = select_cells([store.manifest() for store in stores], select)
-    nothing: IncompleteError | None = None  # told at the end, so that the others are shown
+    nothing: IncompleteError | None = None  # raised at the end, so that the others are shown
     for store, manifest in zip(stores, manifests, strict=True):
         frame = store.summary()
         if select:

@@ -75,7 +75,7 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
 
 
 @pytest.mark.parametrize(("machine", "jobs"), [("", 0), ("AAAA", 0), (as_text(b"no machine"), 2)])
-def test_damaged_trials_are_named_and_the_exit_code_says_so(machine, jobs):
+def test_damaged_trials_are_named_and_change_the_exit_code(machine, jobs):
     command = "evaluate", "out", "--exact", "-j", jobs
     cells = {row["run_id"] for row in summary("out") if row["diverged"] == ""}
     change_record("out/bars", (min(cells), 1), lambda record: record.update(machine=machine))
@@ -95,7 +95,7 @@ def stop_after(trials, **how):
         return [*islice(sound, trials)]
 
 
-def test_an_evaluation_goes_on_where_it_stopped():
+def test_an_evaluation_continues_where_it_stopped():
     how = {"temperatures": 30, "runs": 5}
     for _ in range(3):
         assert len(stop_after(1, name="ais", **how)) == 1  # the trial that was known, or a new one
@@ -109,7 +109,7 @@ def test_an_evaluation_goes_on_where_it_stopped():
     assert Path("out/bars/summary.csv").read_bytes() == whole
 
 
-def test_pictures_of_values_leave_markers_of_doubtful_estimates_open_and_say_so(tmp_path):
+def test_pictures_of_values_explain_open_markers_of_doubtful_estimates(tmp_path):
     changes = {"0.1": "[0.01, 3.0]", "[CD-1, PT_4]": "PCD-1", "updates: 100": "updates: 500"}
     changes |= {"exact, every: 20": "ais, every: 500, temperatures: 4, runs: 20"}
     text = GRID
@@ -130,7 +130,7 @@ def test_pictures_of_values_leave_markers_of_doubtful_estimates_open_and_say_so(
     assert 0 < sum(hollow) < 4
 
 
-def test_a_table_says_how_its_values_were_made_and_that_they_differ():
+def test_a_table_shows_how_its_values_were_made_and_that_they_differ():
     cbm("evaluate", "out", *AIS, "-j", 0)
     table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
     assert "30 temperatures, 5 runs" in cbm(*table).stdout
@@ -145,7 +145,7 @@ def test_a_table_says_how_its_values_were_made_and_that_they_differ():
     assert any(holds(one["evaluated_with"], "6 runs|seed 1") for one in records)
 
 
-def test_a_table_says_which_evaluations_are_doubtful_and_shows_what_is_proved_of_those_that_are_disproved():
+def test_a_table_shows_which_evaluations_are_doubtful_and_shows_what_is_proved_of_those_that_are_disproved():
     cbm("evaluate", "out", *AIS, "-j", 0)
     table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
     assert not {"DOUBTFUL", "≤"} & {*cbm(*table).stdout.replace(":", "").split()}
@@ -198,7 +198,7 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
 
 
 @pytest.mark.parametrize(("layers", "kind"), [(RBM, "rbm"), (TWO, "dbm"), (THREE, "dbm")])
-def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
+def test_without_rows_log_z_and_its_proved_bound_are_printed(layers, kind):
     machine = layered(layers, 1)
     np.savez("m.npz", **machine_file(machine, kind))
     expected = np.logaddexp.reduce(-layered_energy(machine, all_states(layers)))

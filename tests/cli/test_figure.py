@@ -282,7 +282,7 @@ def test_what_a_machine_file_or_a_data_set_lacks_is_said_of_its_own_name(toys, t
         assert said.startswith(f"Error: {place}: ")
 
 
-def test_a_file_does_not_say_which_rows_it_has_learned(toys, tmp_path):
+def test_the_data_of_a_machine_file_must_be_named(toys, tmp_path):
     cbm("export", toys["machine"].iloc[0], "-o", tmp_path / "own.npz")
     said = cbm("plot", "activity", tmp_path / "own.npz", "-o", tmp_path / "p.png", code=2)
     assert problems_of(said) == [(str(tmp_path / "own.npz"), "")]
@@ -299,7 +299,7 @@ def test_the_caption_is_said_and_the_description_of_the_file(results, tmp_path):
     assert not any("trials" in text for text in texts)  # it is not in the picture
 
 
-def test_a_title_replaces_that_of_a_panel_and_stands_above_several(results):
+def test_a_title_replaces_that_of_a_panel_and_is_above_several(results):
     one = ["plot", results, "curves", "toys", *SOME]
     for words, titles, above in (
         ([], ["bars-and-stripes", "shifting-bar"], None),
@@ -443,7 +443,7 @@ def test_filters_are_of_the_first_trial_that_did_not_diverge(
     assert "the first trial that did not diverge" in caption_of(figure)
 
 
-def test_of_trials_that_have_all_diverged_there_is_no_machine_to_show(results, toys, monkeypatch):
+def test_trials_that_have_all_diverged_have_no_machine_to_show(results, toys, monkeypatch):
     summary = Store.summary
     monkeypatch.setattr(Store, "summary", lambda store: summary(store).assign(diverged=20.0))
     said = cbm("plot", results, "filters", "toys", "-o", "p.png", code=3)

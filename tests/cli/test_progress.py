@@ -145,7 +145,7 @@ def agenda_of(folder, **changes):
     return make_agenda(read_grid("grid.yaml", text=text).select(), folder / "out", folder=folder)
 
 
-def test_a_dry_run_counts_and_with_finished_trials_says_how_long_the_others_take(finished):
+def test_a_dry_run_counts_and_with_finished_trials_shows_how_long_the_others_take(finished):
     said = cbm("run", "grid.yaml", "-o", "new", "--dry-run", "-j", 2).stdout.splitlines()
     assert (len(said), numbers(said[0])) == (1, [[8, 0, 8]])
     assert not Path("new").exists()

@@ -137,7 +137,7 @@ def test_failed_trials_are_listed_with_their_reason(results):
     assert [line[names.index("diverged")] for line in lines] == ["0", "2"]
 
 
-def test_unfinished_experiments_are_no_complete_ones(results):
+def test_unfinished_experiments_are_not_complete_ones(results):
     change_manifest(results / "bars", lambda manifest: manifest.update(trials=9))
     page = read(results, "bars")
     assert numbers_in(page.all("p", "bad")[0].text)[:2] == ["48", "72"]

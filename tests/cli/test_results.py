@@ -156,7 +156,7 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert listed_runs == [*run_ids(), other]
 
 
-def test_a_missing_journal_beside_its_curves_is_named():
+def test_a_missing_journal_next_to_its_curves_is_named():
     Path("out/bars/trials.jsonl").rename("kept.jsonl")
     assert "trials.jsonl is missing; restore it" in cbm("table", "out", code=3).stderr
     Path("kept.jsonl").rename("out/bars/trials.jsonl")
@@ -173,7 +173,7 @@ def test_trials_beyond_those_that_are_asked_for_are_counted_apart():
     assert "4 more than asked" in said
 
 
-def test_what_starts_anew_is_said_with_the_reason():
+def test_trials_that_start_from_the_beginning_are_counted_with_the_reason():
     said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "--set", "learning_rate=0.3").stderr
     assert "bars: 8 finished trials not reused: 8 of other settings, rows or versions\n" in said
     for more in ([], ["--set", "learning_rate=[0.1, 0.2]"]):
@@ -192,7 +192,7 @@ READERS = ["ls", "table", "report", "verify", "evaluate", "plot"]
 
 
 @pytest.mark.parametrize("command", READERS)
-def test_every_reader_refuses_what_is_no_results_folder(command):
+def test_every_reader_refuses_what_is_not_a_results_folder(command):
     Path("out").rename("results")
     Path("empty").mkdir()
     more = {"plot": ["curves"]}.get(command, [])
@@ -222,7 +222,7 @@ def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are(
     assert {path: path.read_bytes() for path in BARS.rglob("*.*")} == before
 
 
-def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
+def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
     Path("out").rename("results")
     Path("foreign").mkdir()
     Path("foreign/letter.txt").touch()

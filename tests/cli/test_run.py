@@ -70,7 +70,7 @@ def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
     assert "odd" not in said.stdout
 
 
-def test_the_summary_holds_the_settings_and_what_the_curve_says(finished):
+def test_the_summary_holds_the_settings_and_values_of_the_curve(finished):
     rows = summary("out")
     assert [row["offsets"] for row in rows] == ["00"] * 4 + ["dd^b_s"] * 4
     for row in rows:
@@ -300,7 +300,7 @@ def test_the_first_failure_ends_a_run_that_is_to_fail_fast(grid, monkeypatch):
     assert [1] in numbers(said)
 
 
-def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, monkeypatch):
+def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(grid, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
         said = run(code=1)
@@ -321,7 +321,7 @@ def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, 
 
 @pytest.mark.parametrize("debugging", ["0", "1"])
 @pytest.mark.parametrize("error", [ValueError("of nobody"), CbmError("ours")])
-def test_an_unforeseen_error_is_one_line_that_says_how_to_see_where(
+def test_an_unforeseen_error_is_one_line_that_shows_how_to_see_where(
     grid, monkeypatch, error, debugging
 ):
     def fails(*arguments):

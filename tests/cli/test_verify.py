@@ -97,7 +97,7 @@ def test_every_kind_of_trial_has_the_same_bytes(everything):
     assert verdicts(verify()) == dict.fromkeys(product(NAMES, range(2)), "same bytes")
 
 
-def test_what_cannot_be_rerun_says_why(everything, monkeypatch):
+def test_what_cannot_be_rerun_shows_why(everything, monkeypatch):
     Path("rows.csv").unlink()
     np.savez("start-1.npz", **dict(np.load("start-0.npz")))
     Path("out/bars").rename("out/moved")

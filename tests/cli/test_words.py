@@ -136,7 +136,7 @@ def test_sizes_of_one_data_set_do_not_share_an_upper_bound(grid):
 # ---- What is listed and shown ----
 
 
-def test_longer_runs_that_a_short_one_hides_are_told_of_listed_and_shown(grid, trained):
+def test_longer_runs_that_a_short_one_hides_are_reported_listed_and_shown(grid, trained):
     shutil.copytree(trained / "out", "results")
     long = cbm("table").stdout
     said = run("--set", "updates=40").stderr
@@ -219,7 +219,7 @@ def test_every_machine_file_that_is_named_is_evaluated(grid):
     assert "nosuch.npz" in cbm("evaluate", "a.npz", "nosuch.npz", *words, code=2).stderr
 
 
-def test_estimates_that_contradict_each_other_are_doubtful_and_told(grid):
+def test_estimates_that_contradict_each_other_are_doubtful_and_reported(grid):
     n, weight = 12, 6  # two modes, between which few temperatures do not move
     W, b, c = np.full((n, 1), weight), np.full(n, -weight / 2), np.full(1, -weight * n / 2)
     machine = tuple(array.astype("f4") for array in (W, b, c))

@@ -134,7 +134,7 @@ def test_pages_can_be_followed_to_the_letter(pages, here):
     assert shapes == (10 if pages == ["python.md"] else 0)
 
 
-def test_the_course_says_what_its_table_shows_and_a_run_finds(here):
+def test_the_course_shows_what_its_table_shows_and_a_run_finds(here):
     data, choice = ((ROOT / f"docs/{page}").read_text("utf-8") for page in COURSE[:2])
     printed, three = {}, r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)"
     for name, line in re.findall(r"^ ((?:flipped-)?digits) +(.*)$", choice, re.M):

@@ -164,7 +164,7 @@ def test_init_replaces_no_file(here, monkeypatch):
     assert GRID.is_symlink()
 
 
-def test_init_says_where_it_cannot_write_and_run_what_writes_a_grid(here, monkeypatch):
+def test_init_names_the_place_it_cannot_write_and_run_names_init(here, monkeypatch):
     def refused(*words):
         return problems_of(cbm(*words, code=2))[0]
 

@@ -162,7 +162,7 @@ def test_tables_9_to_12_show_the_value_where_the_mean_is_best(scripts):
     assert cell["z"] == pytest.approx(-0.19 / sqrt(1 / 3 + 0.13**2 / 10 + 0.01**2 / 12))
 
 
-def test_costs_and_epochs_of_auto_encoders_stand_beside_the_published_values(scripts):
+def test_costs_and_epochs_of_auto_encoders_are_next_to_the_published_values(scripts):
     settings = {"model_kind": "auto-encoder", "model_hidden": "half", "offsets": "dd^b_s"}
     settings |= {"learning_rate": 0.1, "sampler": "back-propagation", "evaluate_every": "1 epoch"}
     settings["early_stopping_look_ahead"] = 5000

@@ -53,21 +53,21 @@ def test_another_start_is_noticed(monkeypatch, name, change):
         assert departure(values_of(name, SHORT, run_case(name, SHORT, nudge)), expected, SHORT)
 
 
-def test_there_is_no_golden_value_without_a_case():
+def test_every_golden_value_has_a_case():
     assert {name.split("/")[0] for name in read()} == CASES.keys()
 
 
 @pytest.mark.parametrize(
     "damage", [lambda b: b[: len(b) // 2], lambda b: b[:900] + b"?" + b[901:], lambda b: b""]
 )
-def test_a_damaged_golden_file_says_so(tmp_path, damage):
+def test_a_damaged_golden_file_is_reported(tmp_path, damage):
     path = tmp_path / FILE.name
     path.write_bytes(damage(FILE.read_bytes()))
     with pytest.raises(ValueError, match=FILE.name):
         read(path)
 
 
-def test_a_golden_file_of_another_version_says_so(monkeypatch):
+def test_a_golden_file_of_another_version_is_reported(monkeypatch):
     monkeypatch.setattr("tests.golden.cases.KERNEL_VERSION", 0)
     with pytest.raises(ValueError, match="KERNEL_VERSION"):
         read()

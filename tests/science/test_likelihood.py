@@ -288,7 +288,7 @@ def test_starts_that_need_no_rows_reach_regions_that_runs_miss():
     assert missed > 5
 
 
-def test_an_upper_bound_of_binary_rows_is_no_likelihood_above_0():
+def test_an_upper_bound_of_binary_rows_is_not_above_0():
     """A state that holds nearly all of Z: its log p is 0 but for rounding, and that of its parts less."""
     for seed in range(20):
         machine, state = narrow_machine(seed)

@@ -103,7 +103,7 @@ def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path
         (TWO, "dbm", {"biases_1": np.array([None] * 4)}, "biases_1.npy"),
     ],
 )
-def test_a_file_that_is_no_machine_is_refused(sizes, kind, changes, told, tmp_path):
+def test_a_file_that_is_not_a_machine_is_refused(sizes, kind, changes, told, tmp_path):
     path = saved(tmp_path / "m.npz", file_of(sizes, kind, **changes))
     error = refusal(read_machine, path)
     assert str(error).partition(": ")[0] == str(path)
@@ -126,7 +126,7 @@ def test_a_machine_file_may_have_any_name_in_every_command(here):
     "write", [np.save, lambda path, a: savemat(path, {"a": a}), lambda path, a: None]
 )
 @pytest.mark.parametrize("name", ["m.npy", "m.mat", "m.pkl", "m.npz"])
-def test_another_file_is_told_from_a_machine_in_every_command(write, name, here):
+def test_another_file_is_distinguished_from_a_machine_in_every_command(write, name, here):
     Path(name).write_bytes(b"\x80\x04]\x94.")
     with Path(name).open("r+b") as file:
         write(file, np.zeros(3))

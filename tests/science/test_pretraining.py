@@ -194,7 +194,7 @@ def test_of_trials_that_share_layers_one_each_runs_first():
 
 
 @pytest.mark.parametrize(("made", "stage", "update"), [(20, 1, 0), (7, 0, 7)])
-def test_a_run_that_was_stopped_between_two_layers_or_in_one_goes_on_there(
+def test_a_run_that_was_stopped_between_two_layers_or_in_one_continues_there(
     here, monkeypatch, made, stage, update
 ):
     run(GRID, "whole")

@@ -117,7 +117,7 @@ def test_parts_and_rows_of_an_evaluation_can_be_chosen():
     assert (outcome.curve[:, 2] != whole.curve[:, 2]).any()
 
 
-def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_afresh(finished):
+def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_from_the_beginning(finished):
     whole, store = trials_of("out"), Store(Path("out/bars"))
     (run_id, number), *_ = [key for key in lines_of() if key[1] == 1]
     pause, data = iter([False, True]).__next__, load("bars-and-stripes", size=2)

@@ -74,7 +74,7 @@ def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tm
     assert since(tmp_path / "runs", 40, course="toy_00000000dd") is None
 
 
-def test_an_interrupted_training_goes_on_to_any_longer_length_but_no_shorter_one(tmp_path):
+def test_an_interrupted_training_continues_to_any_longer_length_but_not_to_a_shorter_one(tmp_path):
     trials = [Trial("test", Settings(**RBM | {"epochs": epochs}), 0, 1) for epochs in (SHORT, LONG)]
     paused = run_trial(trials[0], THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__)
     assert 4 < paused.update < 4 * SHORT
@@ -119,7 +119,7 @@ def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has
     assert_allclose(state.mu, THREE_PARTS.train.mean(0), rtol=1e-6)
 
 
-def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):
+def test_an_interrupted_trial_continues_from_its_state_unless_its_start_has_changed(tmp_path):
     store = run_into(tmp_path, SHORT, RBM)
     machine = read_machine(*store.machine(RUN, 0))
     trial = Trial("test", Settings(**RBM), 0, 7)
@@ -280,7 +280,9 @@ def test_states_that_are_not_used_are_said_with_the_reason(grid, monkeypatch):
     assert "first: 4 finished or interrupted trials not reused: 4 of other settings" in said
 
 
-def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid, monkeypatch):
+def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_from_the_beginning(
+    grid, monkeypatch
+):
     monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     run("first")
     victim = sorted(Path("out").rglob("trial-001-*.npz"))[0]

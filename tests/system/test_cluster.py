@@ -145,7 +145,7 @@ def test_all_threads_of_workers_that_join_late_are_used(dask, here):
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x"])
-def test_a_scheduler_that_is_not_there_is_told_in_one_line(grid, monkeypatch, address):
+def test_a_scheduler_that_is_not_there_is_reported_in_one_line(grid, monkeypatch, address):
     with config.set({"distributed.comm.timeouts.connect": "1s"}):
         refused = cbm("run", "grid.yaml", "--scheduler", address, code=2)
     (line,) = [line for line in refused.stderr.splitlines() if f"--scheduler {address}: " in line]
@@ -227,7 +227,7 @@ def test_the_documented_batch_script_gives_the_same_bytes(finished, monkeypatch)
     assert not [*Path().glob(".cbm-tls-*")]
 
 
-def test_dask_that_is_missing_and_options_of_this_computer_are_told(grid, monkeypatch):
+def test_dask_that_is_missing_and_options_of_this_computer_are_reported(grid, monkeypatch):
     scheduler = "run", "grid.yaml", "--scheduler", "tcp://localhost:1"
     both = cbm(*scheduler, "-j", 2, code=2)
     assert "-j" in both.stderr

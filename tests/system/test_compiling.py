@@ -115,7 +115,7 @@ def test_every_version_of_the_sources_has_a_folder_of_its_own(tmp_path):
     assert found[0] == found[1] != found[2]
 
 
-def test_kernels_are_compiled_where_numba_is_told_not_to():
+def test_kernels_are_compiled_even_if_numba_is_disabled():
     """Without compilation they would not even load."""
     script = "import numpy as np; from cbm_cli.kernels.random import fill_words\n"
     script += "u = np.zeros(4, np.uint32); fill_words(u, np.uint64(1), 1, 1, 0)\n"

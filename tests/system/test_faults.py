@@ -95,7 +95,7 @@ MAIN = {
 
 
 @pytest.mark.parametrize("how", ["KILL", *nightly(*[*MAIN][1:])])
-def test_a_run_that_is_ended_goes_on_with_the_same_command(grid, undisturbed, how):
+def test_a_run_that_is_ended_continues_with_the_same_command(grid, undisturbed, how):
     grid(SLOW)
     main = started()
     until(finished)

@@ -232,7 +232,7 @@ def test_two_fetches_at_once_from_a_slow_server_both_succeed(
     assert_whole(place)
 
 
-def test_what_another_process_has_fetched_meanwhile_is_no_failure(
+def test_what_another_process_has_fetched_meanwhile_is_not_a_failure(
     toy, server, place, tmp_path, monkeypatch
 ):
     toy(mirrors=(server,))
@@ -266,7 +266,7 @@ def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, serv
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
 
 
-def test_without_a_network_one_line_says_what_to_put_where(toy, server, place):
+def test_without_a_network_one_line_shows_what_to_put_where(toy, server, place):
     toy(mirrors=(server,))
     server.shutdown()
     server.server_close()

@@ -150,7 +150,7 @@ def test_grey_values_are_shares_or_whole_numbers_to_255(form):
 
 
 @pytest.mark.parametrize(("kind", "scale"), [(np.uint8, 255), (np.float64, 1), (np.int64, 510)])
-def test_sampled_units_are_on_as_often_as_their_share_says(kind, scale):
+def test_sampled_units_are_on_with_their_share(kind, scale):
     n = 20000
     grey = np.tile(np.uint8([0, 1, 64, 128, 254, 255]), (n, 1))
     put(npy((grey * (scale / 255)).astype(kind)))
@@ -362,7 +362,7 @@ def run(grid="grid.yaml", *options, code=0):
 ALONE = GRID.replace(", test: parts/t.npz", "")
 
 
-def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, monkeypatch):
+def test_a_grid_reads_files_next_to_it_and_knows_them_by_their_content(tmp_path, monkeypatch):
     """A file that changes makes other trials, and one that only moves does not."""
     beside = tmp_path / "grids"
     (beside / "parts").mkdir(parents=True)

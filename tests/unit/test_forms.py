@@ -35,7 +35,7 @@ def test_true_and_false_are_1_and_0(words, mark):
 
 
 @pytest.mark.parametrize("head", ["a:1,b:2", "a:1;b:2", "1:a,2:b", "time 12:30,b"])
-def test_column_names_with_colons_are_no_libsvm(head):
+def test_column_names_with_colons_are_not_libsvm(head):
     mark = ";" if ";" in head else ","
     Path("rows.csv").write_text(f"{head}\n0{mark}1\n1{mark}0\n")
     assert_array_equal(load(path="rows.csv").train, [[0, 1], [1, 0]])
@@ -45,7 +45,7 @@ def test_column_names_with_colons_are_no_libsvm(head):
 
 
 @pytest.mark.parametrize("others", [("valid", "val"), ("train_data",), ("test", "eval")])
-def test_an_array_beside_train_that_could_be_a_part_is_named(others):
+def test_an_array_next_to_train_that_could_be_a_part_is_named(others):
     Path("rows.npz").write_bytes(arrays(train=ROWS, **dict.fromkeys(others, ROWS[:3])))
     error = refusal(load, path="rows.npz")
     assert holds(error, f"train|{others[-1]} (3 x 5)")
@@ -190,7 +190,7 @@ FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
 
 
 @pytest.mark.parametrize("what", FRAMES)
-def test_data_frames_say_what_is_no_unit(what):
+def test_columns_of_data_frames_that_are_not_units_are_named(what):
     frame, columns, told = FRAMES[what]
     assert holds(refusal(table_of, frame, columns), told)
 

@@ -135,7 +135,7 @@ experiments:
         ("{rows: offsets, groups: sampler}", "offsets", "", "sampler"),
     ],
 )
-def test_names_of_a_table_may_stand_alone_and_default_axes_leave_them_out(
+def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out(
     given, rows, columns, groups
 ):
     table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
@@ -257,7 +257,7 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, found):
         ("trials=0", "0"),
     ],
 )
-def test_bad_override_is_told_once_by_the_option(change, told):
+def test_bad_override_is_reported_once_by_the_option(change, told):
     field, _, text = change.partition("=")
     error = refused(SEVERAL, {field: text})
     named, _, inner = told.partition(" s")
@@ -265,7 +265,7 @@ def test_bad_override_is_told_once_by_the_option(change, told):
     assert named in str(error)
 
 
-def test_trials_given_by_the_caller_win_and_are_told_by_their_option():
+def test_trials_given_by_the_caller_win_and_are_reported_by_their_option():
     for named, trials in ({}, 4), ({"trials": 3}, 3):
         grid = read(PLAIN + "    trials: 5\n", {"trials": "4"}, **named)
         assert grid.experiments["toy"].trials == trials
@@ -397,7 +397,7 @@ rbm when.set.gradient.damping* natural = [{if: {batch: 100}, set: {gradient: {da
 
 
 @pytest.mark.parametrize(("text", "place", "accepted", "named"), mistakes(MISTAKES))
-def test_one_mistake_is_told_once_with_its_place(text, place, accepted, named):
+def test_one_mistake_is_reported_once_with_its_place(text, place, accepted, named):
     check_mistake(refused(text), text, place, accepted, named)
 
 
@@ -443,7 +443,7 @@ def test_errors_found_with_the_data_name_the_place_of_their_field():
         assert toy.located(cell, error, *where) == f"grid.yaml:{place}"
 
 
-def test_all_mistakes_of_a_file_are_told_at_once_in_its_order():
+def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order():
     text = """\
 defaults: {trials: 0}
 default: [one, tow]
@@ -492,7 +492,7 @@ experiments:
         ("#" * 1_000_001, ""),
     ],
 )
-def test_what_is_no_grid_is_refused_with_its_place(text, place, tmp_path):
+def test_what_is_not_a_grid_is_refused_with_its_place(text, place, tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     place, _, field = place.partition(" ")
@@ -540,7 +540,7 @@ def test_what_is_too_large_to_write_out_is_refused_before_it_is(text, place, mos
         (PLAIN.replace("dd^b_s", "0"), "5", 'in JSON write "00" in quotes'),
     ],
 )
-def test_slips_of_yaml_are_told_with_what_to_write(text, line, remedy):
+def test_slips_of_yaml_are_reported_with_what_to_write(text, line, remedy):
     error = refused(text)
     assert f"grid.yaml:{line}: " in str(error)
     assert remedy in str(error)

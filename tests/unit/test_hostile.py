@@ -259,7 +259,7 @@ def test_odd_values_of_yaml_are_refused(text):
 
 
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
-def test_what_has_no_end_is_no_file(place):
+def test_an_endless_device_is_not_a_file(place):
     os.mkfifo("pipe")
     for reader in (read_rows, read_machine):
         assert holds(refusal(reader, Path(place)), "plain file")
@@ -483,7 +483,7 @@ def test_no_encoding_of_a_terminal_is_an_error(encoding):
             assert holds(result.output, "CD-1")
 
 
-def test_a_name_with_dollars_is_no_formula_of_a_picture():
+def test_a_name_with_dollars_is_not_a_formula_of_a_picture():
     Path("rows.csv").write_bytes(lines(ROWS))
     data = "[{path: rows.csv, name: 'a$\\x$b'}, {name: bars-and-stripes, size: 2}]"
     text = GRID.replace("{name: bars-and-stripes, size: 2}", data)

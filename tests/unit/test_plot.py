@@ -231,7 +231,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize(("values", "made", "last", "numbers"), LACKING.values(), ids=LACKING)
-def test_trials_that_end_or_lack_values_are_counted_and_those_that_stopped_go_on(
+def test_trials_that_end_or_lack_values_are_counted_and_those_that_stopped_continue(
     values, made, last, numbers
 ):
     figure, _, curves = drawn([cell(values=values)], **made)
@@ -581,7 +581,7 @@ def test_schemes_have_their_colours_and_no_two_look_alike():
         assert len({str(look["linestyle"]) for look in variants}) == 4
 
 
-def test_a_scheme_looks_the_same_beside_others_and_in_deep_machines():
+def test_a_scheme_looks_the_same_next_to_others_and_in_deep_machines():
     schemes = ("dd^l_s", "dd^b_s", "dd^b", "000", "ddd^b_s", "aad^b")
     looks = [*legend_of(drawn([cell(scheme) for scheme in schemes])[0]).values()]
     assert [(look.colour, look.marker) for look in looks[:3]] == [("#009e73", "o")] * 3

@@ -106,7 +106,7 @@ def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, c
     assert holds(found.stderr, named)
 
 
-def test_values_are_told_apart_by_their_whole_text():
+def test_values_are_distinguished_by_their_whole_text():
     values = [[500, 500], [500], "007", 7, "x, y=2"]
     cells = [{"run_id": n, "hidden": value} for n, value in enumerate(values)]
     places = {"[500, 500]": 0, "[500]": 1, "007": 2, "7": 3, "7.0": 3, "x, y=2": 4}
@@ -149,7 +149,7 @@ def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
     assert [row["learning_rate"] for row in one] == ["0.1", "0.1"]
 
 
-def test_a_chosen_setting_is_no_axis_of_the_table():
+def test_a_chosen_setting_is_not_a_axis_of_the_table():
     table = "{choose: [learning_rate], by: train}"
     text = grid_text("rbm", learning_rate="[0.1, 0.2]", table=table)
     (experiment,) = read_grid("grid.yaml", text=text).experiments.values()
@@ -226,7 +226,7 @@ def test_what_cannot_be_chosen_is_refused(results, options, place, named):
     assert all(word in found.stderr for word in named.split("|"))
 
 
-def test_what_one_experiment_lacks_is_told_by_its_name_after_the_others(results, tmp_path):
+def test_an_experiment_without_the_setting_is_named_after_the_others(results, tmp_path):
     refused = cbm("table", results, "--choose", "learning_rate", code=2)
     assert problems_of(refused) == [("slow", "")]  # its rate does not vary
     both = shutil.copytree(results, tmp_path / "both")
@@ -240,7 +240,7 @@ def test_what_one_experiment_lacks_is_told_by_its_name_after_the_others(results,
         assert found.stdout.replace("a-sweep", "sweep").split() == 2 * alone
 
 
-def test_letters_say_the_choice_of_a_cell_where_cells_differ():
+def test_letters_show_the_choice_of_a_cell_where_cells_differ():
     values = {("00", 1): 2.0, ("00", 2): 1.0, ("dd", 1): 1.0, ("dd", 2): 2.0}
     cells = made_cells(*(({"rate": r, "offsets": o}, [(v, v)] * 3) for (o, r), v in values.items()))
     table = build_table(with_measure(cells, Choosing(("rate",), "valid", "--")))
@@ -263,7 +263,7 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     assert len(page.all("table", "cells")[0].all("tr")) == 1 + 6  # all rates are there
 
 
-def test_the_legend_says_which_value_was_chosen_for_a_line(results):
+def test_the_legend_shows_which_value_was_chosen_for_a_line(results):
     rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
     panels = draw(Results(results), "curves", ["sweep"], Options(choose=["learning_rate"]))
     for name, rate in zip(panels[0].looks, rates, strict=True):

@@ -306,7 +306,7 @@ def updates_of(interval):
     return int(number) * (7 if unit.startswith("epoch") else 1)
 
 
-def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():
+def test_a_sliding_factor_is_allowed_with_schemes_that_do_not_slide():
     assert cells("rbm", sliding_factor="0.01")  # the default may be spelled out
     assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
 

@@ -98,7 +98,7 @@ def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
         ([1, 2, 3, 4, 5, 6, nan], [0] * 6 + [-inf], 2 / 2**6, 2 / 2**6, 7),
     ],
 )
-def test_pairs_without_a_difference_are_no_evidence(x, y, p_value, smallest, pairs):
+def test_pairs_without_a_difference_are_not_evidence(x, y, p_value, smallest, pairs):
     found = signed_rank(sample(*x), sample(*y))
     assert found.p_value == pytest.approx(p_value)
     assert (found.smallest_p, found.n_pairs) == (smallest, pairs)
@@ -280,7 +280,7 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
         ("log_z_standard_error", "", 0, "log-z standard error"),
     ],
 )
-def test_a_column_says_what_it_measures(column, part, better, name):
+def test_a_column_shows_what_it_measures(column, part, better, name):
     metric = Metric(column)
     assert (metric.part, metric.better, metric.name) == (part, better, name)
 

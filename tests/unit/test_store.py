@@ -266,7 +266,7 @@ def test_the_bytes_of_a_journal_depend_on_nothing_but_its_trials(finished):
         assert json.loads(mine) | timeless == json.loads(yours) | timeless
 
 
-def test_where_all_records_are_damaged_they_are_named_and_there_are_no_rows(store):
+def test_where_all_records_are_damaged_they_are_named_and_there_are_not_rows(store):
     for key in lines_of():
         damage("out/bars", key)
     error = refusal(store.machine, *key)
@@ -377,7 +377,7 @@ def test_an_experiment_in_other_capitals_does_not_run_into_the_same_folder(store
 # ---- One writer ----
 
 
-def test_a_second_writer_is_refused_and_told_who_the_first_is(store):
+def test_a_second_writer_is_refused_with_the_name_of_the_first(store):
     with locked(Path("out")):
         for command in (["run", "grid.yaml", "-o", "out"], ["evaluate", "out"]):
             refused = cbm(*command, code=2)

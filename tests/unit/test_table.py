@@ -312,7 +312,7 @@ def test_rows_and_columns_follow_the_grid_and_25_trials_are_tested():
     assert numbers(table)[1][:2] == ["0.05", "25"]
 
 
-def test_the_caption_says_the_trials_of_the_cells_shown():
+def test_the_caption_counts_the_trials_of_the_cells_shown():
     for n, trials, caption in (([8, 8], 5, ["8"]), ([8, 6], 8, ["6", "8"]), ([1, 1], 1, ["1"])):
         assert numbers(of_offsets(*((UP * 2)[:k] for k in n), trials=trials))[0] == ["10", *caption]
 
@@ -388,7 +388,7 @@ def auto_encoders(**choices):
     return build([(cell, []) for cell in cells], **choices)
 
 
-def test_the_lowest_cost_is_the_best_and_its_epoch_stands_beside_it():
+def test_the_lowest_cost_is_the_best_and_its_epoch_is_next_to_it():
     table = auto_encoders(statistic="max")
     assert rows_of(table)[1:] == [
         ["back-propagation-0.1", "*0.52500 ± 0.0187 (217)", "0.65000 ± 0.0374 (200)"],
@@ -512,7 +512,7 @@ STEADY = [-5 - i / 100 for i in range(25)]
 LUCKY = [value + 1 if i != 7 else -1000.0 for i, value in enumerate(STEADY)]  # one disaster
 
 
-def test_a_row_says_where_mean_and_test_disagree():
+def test_a_row_shows_where_mean_and_test_disagree():
     table = of_offsets(LUCKY, STEADY, trials=25)
     lucky, steady = "[better by test]", "[best by mean]"
     assert numbers(table)[2] == ["1"]
