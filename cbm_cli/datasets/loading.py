@@ -63,20 +63,15 @@ def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Datas
     file, as ``rows.csv`` or ``grey.npy:binarise=threshold``. Rows of a LIBSVM file are filled up to
     ``width``; columns are put into the order of ``names``, those of a machine's visible units.
     """
-    name, _, text = (source, "", "") if isfile(source) else source.rpartition(":")
-    if isfile(name):
-        given = {"path": name}
-    else:
-        name, _, text = source.partition(":")
-        given = {"name": name}
-        if name not in SOURCES:
-            hint = near(Path(name)) or did_you_mean(name, SOURCES)
-            raise FieldError(f"--data {source}: no such file or data set{hint}")
+    name, text = re.fullmatch(r"(.*?)(?::([a-z_]+=.*))?", source, re.DOTALL).groups("")  # type: ignore[union-attr]
+    given = {"path" if isfile(name) else "name": name}
+    if not isfile(name) and name not in SOURCES:
+        hint = near(Path(name)) or did_you_mean(name, SOURCES)
+        raise FieldError(f"--data {source}: no such file or data set{hint}")
     for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
-        field, equals, value = item.partition("=")
-        if not equals or field in given:
-            wrong = "is given twice" if equals else "cannot be read; write it as in shifting-bar:size=9,bar=1"
-            raise FieldError(f"--data {source}: {field} {wrong}")
+        field, _, value = item.partition("=")
+        if field in given:
+            raise FieldError(f"--data {source}: {field} is given twice")
         given[field] = value
     try:
         spec = make_spec(**given)

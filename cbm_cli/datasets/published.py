@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 from platformdirs import user_cache_path
 
@@ -57,8 +58,8 @@ class File:
     """A published file, plain or gzipped."""
 
     stem: str  # its name without .gz
-    part: str  # the part it holds; empty: all of them
-    checksums: tuple[str, ...]  # of the content after gunzip; any one is right
+    part: str = ""  # the part it holds; empty: all of them
+    checksums: tuple[str, ...] = ()  # of the content after gunzip; any one is right
     urls: tuple[str, ...] = ()
 
 
@@ -160,19 +161,7 @@ def find(folder: Path, stem: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _form(files: dict[str, dict], at: Sequence[str] = (), ending: str = "") -> tuple[File, ...]:
-    urls = {stem: tuple(f"{folder}{stem}{ending}" for folder in at) for stem in files}
-    return tuple(
-        File(stem, file.get("part", ""), tuple(file["checksums"]), urls[stem]) for stem, file in files.items()
-    )
-
-
-def _source(name: str, entry: dict) -> DataSource:
-    forms = tuple(_form(**form) for form in entry.pop("forms", []))
-    image = Image(**entry.pop("image")) if "image" in entry else None
-    return DataSource(name, image=image, forms=forms, **entry)
-
-
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ENTRIES = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), _LOADER)
-SOURCES = {name: _source(name, entry) for name, entry in _ENTRIES.items()}
+_NAMED = {name: {"name": name} | entry for name, entry in _ENTRIES.items()}
+SOURCES = msgspec.convert(_NAMED, dict[str, DataSource])

@@ -28,6 +28,11 @@ OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")  # fi
 _HELD = ("hold_out", "hold_out_test", "rows", "seed")  # fields of the rows that are held out
 
 
+def about(default: Any, description: str) -> Any:
+    """Return a field with a default."""
+    return Field(default, description=description)
+
+
 def whole(minimum: int) -> Any:
     """Return the type of a whole number from ``minimum`` on."""
     return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(whole_number)]
@@ -73,10 +78,9 @@ _Count: Any = whole(1)
 _Seed: Any = whole(0)
 _Threshold: Any = real(ge=0)
 _Scale: Any = real(gt=0)
-_ROWS, _ITEM = {"type": "integer", "minimum": 1}, {"type": ["string", "number"]}
-_SHARE = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+_ITEM = {"type": ["string", "number"]}
 _ITEMS = {"type": "array", "items": _ITEM, "minItems": 1}
-_Held = Annotated[int | float, BeforeValidator(_rows_or_share), WithJsonSchema({"anyOf": [_ROWS, _SHARE]})]
+_Held = Annotated[int | float, BeforeValidator(_rows_or_share)]
 _Names = Annotated[str, BeforeValidator(columns_text), WithJsonSchema({"anyOf": [_ITEM, _ITEMS]})]
 FileName = Annotated[
     str,
@@ -95,43 +99,41 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(max_length=100), AfterValidator(_printable)] | None = Field(
-        None, description="A data set; with path: what to call it, default: the file's"
+    name: Annotated[str, Field(max_length=100), AfterValidator(_printable)] | None = about(
+        None, "A data set; with path: what to call it, default: the file's"
     )
-    size: _Count | None = Field(None, description="Bars & Stripes: side; Shifting Bar: number of pixels")
-    bar: _Count | None = Field(None, description="Shifting Bar: pixels that are on")
-    flip: bool = Field(False, description="Exchange zeros and ones")
-    binarise: Literal["threshold", "sample", "none"] | None = Field(
-        None, description="How grey values become units; without it they are an error in files"
+    size: _Count | None = about(None, "Bars & Stripes: side; Shifting Bar: number of pixels")
+    bar: _Count | None = about(None, "Shifting Bar: pixels that are on")
+    flip: bool = about(False, "Exchange zeros and ones")
+    binarise: Literal["threshold", "sample", "none"] | None = about(
+        None, "How grey values become units; without it they are an error in files"
     )
-    threshold: _Threshold = Field(
-        0.5,
-        description="Values above it are on; below 1: a share of the scale, else in the file's units",
+    threshold: _Threshold = about(
+        0.5, "Values above it are on; below 1: a share of the scale, else in the file's units"
     )
-    path: FileName | None = Field(None, description="A file of rows; NPZ and MAT may hold all parts")
-    valid: FileName | None = Field(None, description="With path: a file of rows for validation")
-    test: FileName | None = Field(None, description="With path: a file of rows for testing")
-    header: bool | None = Field(
-        None, description="With path: whether the first line of text holds names; asked for where in doubt"
+    path: FileName | None = about(None, "A file of rows; NPZ and MAT may hold all parts")
+    valid: FileName | None = about(None, "With path: a file of rows for validation")
+    test: FileName | None = about(None, "With path: a file of rows for testing")
+    header: bool | None = about(
+        None, "With path: whether the first line of text holds names; asked for where in doubt"
     )
-    scale: _Scale | None = Field(
-        None,
-        description="With path: the value that is surely on, as 16 or 255; values are divided by it",
+    scale: _Scale | None = about(
+        None, "With path: the value that is surely on, as 16 or 255; values are divided by it"
     )
-    columns: _Names | None = Field(
-        None, description="With path: columns that are units, by name or number: [a, 3]; all: labels too"
+    columns: _Names | None = about(
+        None, "With path: columns that are units, by name or number: [a, 3]; all: labels too"
     )
-    drop: _Names | None = Field(
-        None, description="With path: columns that are not units, such as labels: [class, 1, last]"
+    drop: _Names | None = about(
+        None, "With path: columns that are not units, such as labels: [class, 1, last]"
     )
-    hold_out: _Held | None = Field(
-        None, description="Rows of train that become the valid part: their number, or a share as 0.2"
+    hold_out: _Held | None = about(
+        None, "Rows of train that become the valid part: their number, or a share as 0.2"
     )
-    hold_out_test: _Held | None = Field(None, description="As hold_out, for the test part")
-    rows: Literal["random", "last"] = Field(
-        "random", description="With hold_out: rows drawn at random by seed, or the last ones"
+    hold_out_test: _Held | None = about(None, "As hold_out, for the test part")
+    rows: Literal["random", "last"] = about(
+        "random", "With hold_out: rows drawn at random by seed, or the last ones"
     )
-    seed: _Seed = Field(0, description="With hold_out: number that decides which rows are drawn")
+    seed: _Seed = about(0, "With hold_out: number that decides which rows are drawn")
 
     @model_validator(mode="before")
     @classmethod

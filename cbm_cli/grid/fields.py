@@ -37,11 +37,6 @@ class Frozen(BaseModel):
         return dict.fromkeys(cls.short, value)
 
 
-def about(default: Any, description: str) -> Any:
-    """Return a field with a default."""
-    return Field(default, description=description)
-
-
 def text_of_form(
     pattern: str, remedy: str, canonical: Callable[[re.Match], str] = lambda match: match[0], **numbers: int
 ) -> Any:

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from cbm_cli.datasets.spec import DataSpec, FileName
+from cbm_cli.datasets.spec import DataSpec, FileName, about, real, whole
 from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.grid.fields import (
     Count,
@@ -29,10 +29,7 @@ from cbm_cli.grid.fields import (
     Positive,
     Share,
     WholeNumber,
-    about,
-    real,
     text_of_form,
-    whole,
 )
 from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
 from cbm_cli.grid.rules import needs, of_evaluation, of_gradient, of_machine
