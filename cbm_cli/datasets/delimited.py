@@ -41,8 +41,7 @@ def read_text(content: bytes, header: bool | None = None) -> Rows:
     Lines above the first row that begin with # are comments; the last one may hold the names. FieldError if
     the first line may hold names or values, and ``header`` is not given.
     """
-    skipped, comment, body = _after_comments(content)
-    mark = _mark_of(raw for raw in io.BytesIO(body) if raw.strip())
+    skipped, comment, body, mark = _start_of(content)
 
     def records(skip: int = 0) -> Iterator[tuple[int, list[str]]]:
         found = _records(io.TextIOWrapper(io.BytesIO(body), "utf-8", newline=""), mark)
@@ -81,23 +80,25 @@ def read_text(content: bytes, header: bool | None = None) -> Rows:
     return Rows(frame, names, at=lambda row: f"line {next(records(top + row))[0]}")
 
 
-def _after_comments(content: bytes) -> tuple[int, str, bytes]:
-    """Return the number of lines that are empty or comments, the last comment, and what follows."""
+def _start_of(content: bytes) -> tuple[int, str, bytes, str]:
+    """Return the number of lines that are empty or comments, the last comment, the text below, and its mark.
+
+    The mark separates columns: two lines have it equally often, and more often than others.
+    """
     skipped, comment, stream = 0, "", io.BytesIO(content)
     for raw in stream:
         line = raw.decode().strip()
         if line and not line.startswith("#"):
-            return skipped, comment, content[stream.tell() - len(raw) :]
+            break
         skipped, comment = skipped + 1, line or comment
-    raise FieldError("holds no rows")
-
-
-def _mark_of(lines: Iterable[bytes]) -> str:
-    """Return what separates the columns: the mark that occurs equally often in two lines, and most often."""
-    bare = [re.sub(b'"[^"]*"', b"", line) for line in islice(lines, 2)]
+    else:
+        raise FieldError("holds no rows")
+    body = content[stream.tell() - len(raw) :]
+    lines = islice((raw for raw in io.BytesIO(body) if raw.strip()), 2)
+    bare = [re.sub(b'"[^"]*"', b"", line) for line in lines]
     counts = {mark: [line.count(mark.encode()) for line in bare] for mark in "\t;|,"}
     mark = max(counts, key=lambda mark: (len({*counts[mark]}) == 1 and any(counts[mark]), sum(counts[mark])))
-    return mark if any(counts[mark]) else " "
+    return skipped, comment, body, mark if any(counts[mark]) else " "
 
 
 def _records(lines: Iterable[str], mark: str) -> Iterator[tuple[int, list[str]]]:
