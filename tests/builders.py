@@ -44,9 +44,8 @@ MACHINES = {  # what a grid of each kind of machine needs beside data, learning 
 def grid_text(kind, **fields):
     """Return a grid of one machine with some fields; a field that is None is left out."""
     plain = {"data": "{name: shifting-bar, size: 9, bar: 1}", "learning_rate": "0.1", "epochs": "3"}
-    lines = (
-        plain | MACHINES[kind] | {name.replace("__", "."): text for name, text in fields.items()}
-    )
+    given = {name.replace("__", "."): text for name, text in fields.items()}
+    lines = plain | MACHINES[kind] | given
     body = "".join(f"    {name}: {text}\n" for name, text in lines.items() if text is not None)
     return f"experiments:\n  toy:\n{body}"
 
@@ -61,9 +60,7 @@ def cbm(*arguments, code=0):
     told = []
     with patch.object(click.ClickException, "show", lambda self: told.append(self) or SHOW(self)):
         result = CliRunner().invoke(main, [*map(str, arguments)])
-    result.error = (
-        told[0].__context__ if told else None
-    )  # what the command said, as the package raised it
+    result.error = told[0].__context__ if told else None  # as the package raised it
     assert result.exit_code == code, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
@@ -77,7 +74,9 @@ def run_grid(text, *words, folder=".", output="results"):
 
 
 def dry(*words):
-    """The first numbers of a dry run of grid.yaml: trials, finished before, to run, and of these begun."""
+    """The first numbers of a dry run of grid.yaml: trials, finished before, to run, and of these
+    begun.
+    """
     return numbers(cbm("run", "grid.yaml", "--dry-run", *words).stdout)[0]
 
 
@@ -87,7 +86,8 @@ SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+)|(.+?))(?:: ([\w.<]+))?: ")
 def problems_of(error):
     """Return what is said apart from words: (place, field) of each problem.
 
-    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else what stands before
+    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else what
+    stands before
     the first colon: a file or an option. Without a field there is ``""``.
     """
     error = getattr(error, "error", error)
@@ -110,11 +110,15 @@ def pairs(fields):
 
 
 def mistakes(table):
-    """Return bad grids and what is told of them, from lines such as ``rbm chains 1 = @0 | [2, @0]``.
+    """Return bad grids and what is told of them, from lines such as ``rbm chains 1 = @0 | [2,
+    @0]``.
 
-    That is a kind of machine, the field of the complaint (``-``: none), and words that it names; then
-    values of the field, each of which is wrong at ``@``, or else the experiment as a whole. ``;`` divides
-    more fields, and ``!`` begins a line with a field of its own. ``*`` behind a field: it is not the form
+    That is a kind of machine, the field of the complaint (``-``: none), and words that it names;
+    then
+    values of the field, each of which is wrong at ``@``, or else the experiment as a whole. ``;``
+    divides
+    more fields, and ``!`` begins a line with a field of its own. ``*`` behind a field: it is not
+    the form
     of the value that is wrong, so the schema accepts the grid.
     """
     found = []
@@ -137,7 +141,9 @@ def mistakes(table):
 
 
 def check_mistake(error, text, place, accepted, named):
-    """Check place, field and named words of a complaint of `mistakes`, and the schema on the grid."""
+    """Check place, field and named words of a complaint of `mistakes`, and the schema on the
+    grid.
+    """
     assert problems_of(error) == [place]
     assert {*named} <= {*re.split(r"[\s,;:?(){}'\[\]]+", str(error))}
     with suppress(yaml.YAMLError):  # what YAML does not read, editors do not

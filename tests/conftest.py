@@ -29,7 +29,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def real_data_dir() -> Path:
-    """Return the folder of real data files: CBM_DATA_DIR, else shared/data beside the repository."""
+    """Return the folder of real data files: CBM_DATA_DIR, else shared/data beside the
+    repository.
+    """
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("CBM_DATA_DIR") or beside).expanduser()
     if not any(any(place.glob("train-images-idx3-ubyte*")) for place in (folder, folder / "mnist")):
@@ -57,7 +59,9 @@ def here(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def grid(here):
-    """Return a function that writes another grid.yaml; the working folder is a new one, and has one."""
+    """Return a function that writes another grid.yaml; the working folder is a new one, and has
+    one.
+    """
     Path("grid.yaml").write_text(GRID)
     return Path("grid.yaml").write_text
 

@@ -17,7 +17,9 @@ from tests.builders import files
 
 
 def trials_of(folder):
-    """All that a run keeps of its trials, without the seconds: content by trial and kind, exports by path."""
+    """All that a run keeps of its trials, without the seconds: content by trial and kind,
+    exports by path.
+    """
     exports = files(folder, ".csv", ".npz").items()
     kept = {path: content for path, content in exports if "summary" not in path}
     return kept | contents_of(folder)
@@ -51,7 +53,9 @@ def contents(store, run_id, number):
 
 
 def finished_in(store):
-    """Run-ids and numbers of the finished trials of an experiment, in the order of their records."""
+    """Run-ids and numbers of the finished trials of an experiment, in the order of their
+    records.
+    """
     heads = [head for lines in store.lines().values() for head in lines.values()]
     return [(head.run_id, head.trial) for head in heads if head.finished]
 

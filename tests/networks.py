@@ -1,4 +1,6 @@
-"""Machines of several layers as arrays of the centered energy, which is written out term by term."""
+"""Machines of several layers as arrays of the centered energy, which is written out term by
+term.
+"""
 
 import itertools
 
@@ -42,7 +44,9 @@ def machine_file(machine, kind="dbm", **changes):
 
 
 def file_of(layers, kind, /, seed=1, **changes):
-    """Arrays of a machine file of any kind with random parameters, all with offsets; changes as above."""
+    """Arrays of a machine file of any kind with random parameters, all with offsets; changes as
+    above.
+    """
     rng = np.random.default_rng(seed + 100)
     inner = [*enumerate(layers)][1:-1] if kind == "auto-encoder" else []
     decoder = {f"decoder_biases_{layer}": rng.standard_normal(n) for layer, n in inner}
@@ -51,7 +55,8 @@ def file_of(layers, kind, /, seed=1, **changes):
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-# Arrays of a machine of 4-1-1 units whose mean field does not settle: the mean m = 2 p - 1 of both hidden
+# Arrays of a machine of 4-1-1 units whose mean field does not settle: the mean m = 2 p - 1 of both
+# hidden
 # units follows m <- tanh(m) and falls like sqrt(3 / 4n), so that p still moves by 2e-4 in round 100
 SLOW = {
     "weights_0": np.zeros((4, 1)),

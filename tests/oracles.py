@@ -1,4 +1,6 @@
-"""The kernels and their reference side by side: the one place where tests of training reach into kernels."""
+"""The kernels and their reference side by side: the one place where tests of training reach into
+kernels.
+"""
 
 import itertools
 
@@ -127,8 +129,10 @@ def mix(letter, units):
 def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
     """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked.
 
-    A scheme is a string of two letters, or the shares of both sides, (4, n) and (4, m). Sliding factors are
-    those of both sides, numbers or (n,) and (m,). Fractions become float32. ``learning_rate`` is a number or
+    A scheme is a string of two letters, or the shares of both sides, (4, n) and (4, m). Sliding
+    factors are
+    those of both sides, numbers or (n,) and (m,). Fractions become float32. ``learning_rate`` is a
+    number or
     a schedule ((first update, rate), ...).
     """
     mixes = [
@@ -200,7 +204,9 @@ def kernel_machine(W, b, c):
 
 
 def sweep(machine, h, its, update):
-    """Advance the chains h once; return samples x, their x W, and the visible states of all chains."""
+    """Advance the chains h once; return samples x, their x W, and the visible states of all
+    chains.
+    """
     x = np.empty((its.rows, len(machine[1])), np.float32)
     to_h = np.empty((its.rows, h.shape[1]), np.float32)
     chains = make_chains(h, its, x, to_h)
@@ -227,7 +233,9 @@ def walk(machine, base, x, betas, seed, cuts=()):
 
 
 def field_of(machine, x, start, tolerance=1e-6, rounds=500):
-    """Mean field of the deeper even units and of the odd ones given binary rows x, and the rounds made."""
+    """Mean field of the deeper even units and of the odd ones given binary rows x, and the
+    rounds made.
+    """
     deep = make_deep(len(x), x.shape[1], len(machine[1]) - x.shape[1], len(machine[2]))
     deep.visible[:], deep.even[:], deep.odd[:] = x, start, np.nan
     machine = kernel_machine(*machine)

@@ -1,4 +1,6 @@
-"""Read back what pictures and pages show, and what the files of results hold, without the code that draws."""
+"""Read back what pictures and pages show, and what the files of results hold, without the code
+that draws.
+"""
 
 import glob
 import json
@@ -21,7 +23,9 @@ from tests.builders import cbm
 
 
 def trials_of(results, experiment):
-    """Evaluations and records of all trials: a row for each update, with the trial's settings and results."""
+    """Evaluations and records of all trials: a row for each update, with the trial's settings
+    and results.
+    """
     folder, found = Path(results) / experiment, []
     manifest = json.loads((folder / "manifest.json").read_bytes())
     cells = {cell["run_id"]: cell for cell in manifest["cells"]}
@@ -166,7 +170,9 @@ def ticks_of(axis):
 
 
 def tiles_of(image, height, width, times=1):
-    """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel of grey."""
+    """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel
+    of grey.
+    """
     down, across = times * height + 1, times * width + 1
     shape = (image.shape[0] - 1) // down, down, (image.shape[1] - 1) // across, across
     assert_allclose(np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01)

@@ -32,7 +32,9 @@ def rbm_settings(**changes):
 
 
 def finish_in_pieces(run, store, chance, seed):
-    """Run a trial that is stopped again and again and read back from its file; return it and its stops."""
+    """Run a trial that is stopped again and again and read back from its file; return it and its
+    stops.
+    """
     dice, stops, result = random.Random(seed), [], None
     while not isinstance(result, Outcome):
         result = run(result, lambda: dice.random() < chance)

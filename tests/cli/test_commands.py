@@ -9,12 +9,13 @@ OPTIONS = {
     "run": "-o -j --trials --set --dry-run --scheduler --available --no-code --fail-fast",
     "ls": "--json",
     "best": "--metric --select --json",
-    "table": "-f --select --choose --by --rows --columns --metric --statistic --test --alpha --correction",
-    "plot": "-o --size --select --choose --by --metric --panels --x --xlim --ylim --log --smooth --statistic "
-    "--data --layer --title",
+    "table": "-f --select --choose --by --rows --columns --metric --statistic --test --alpha "
+    "--correction",
+    "plot": "-o --size --select --choose --by --metric --panels --x --xlim --ylim --log --smooth "
+    "--statistic --data --layer --title",
     "report": "-o",
-    "evaluate": "--exact --ais --pseudo --select --data --temperatures --runs --rows --seed -j --again "
-    "--json",
+    "evaluate": "--exact --ais --pseudo --select --data --temperatures --runs --rows --seed -j "
+    "--again --json",
     "sample": "-n --given --sampler --steps --seed -o",
     "features": "--data --layer -o",
     "export": "-o",

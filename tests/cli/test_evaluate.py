@@ -145,7 +145,7 @@ def test_a_table_shows_how_its_values_were_made_and_that_they_differ():
     assert any(holds(one["evaluated_with"], "6 runs|seed 1") for one in records)
 
 
-def test_a_table_shows_which_evaluations_are_doubtful_and_shows_what_is_proved_of_those_that_are_disproved():
+def test_a_table_counts_doubtful_evaluations_and_shows_what_is_proved_of_disproved_ones():
     cbm("evaluate", "out", *AIS, "-j", 0)
     table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
     assert not {"DOUBTFUL", "≤"} & {*cbm(*table).stdout.replace(":", "").split()}

@@ -1,4 +1,6 @@
-"""Filters, activities and representations, and ``cbm features``, by formulas written out unit by unit."""
+"""Filters, activities and representations, and ``cbm features``, by formulas written out unit by
+unit.
+"""
 
 from pathlib import Path
 
@@ -37,9 +39,8 @@ def features(*arguments):
 
 def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
     its, arrays = save()
-    p, _ = joint(
-        *(arrays[name] for name in ("weights_0", "biases_0", "biases_1", "offsets_0", "offsets_1"))
-    )
+    names = ("weights_0", "biases_0", "biases_1", "offsets_0", "offsets_1")
+    p, _ = joint(*(arrays[name] for name in names))
     exact = (p / p.sum(axis=1, keepdims=True)) @ states(3)
     (hidden,), unsettled = represent(its, np.tile(ROWS, (130, 1)))  # several blocks
     assert_allclose(hidden, np.tile(exact, (130, 1)), rtol=0, atol=1e-6)
@@ -169,9 +170,7 @@ def test_impossible_requests_are_refused_and_nothing_is_written(arguments, told)
     np.save("rows.npy", ROWS)
     np.savez("two.npz", train=ROWS, test=ROWS)
     before = files(".", ".npy", ".npz")
-    words = arguments.split()
-    refused = cbm(
-        "features", "m.npz", *(() if "-o" in words else ("-o", "out.npz")), *words, code=2
-    )
+    words = arguments if "-o" in arguments else f"-o out.npz {arguments}"
+    refused = cbm("features", "m.npz", *words.split(), code=2)
     assert holds(refused.stderr, told)
     assert files(".", ".npy", ".npz") == before

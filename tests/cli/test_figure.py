@@ -1,4 +1,6 @@
-"""Pictures of every kind, read back and compared with the files of real results; the paper's figures."""
+"""Pictures of every kind, read back and compared with the files of real results; the paper's
+figures.
+"""
 
 import os
 import shutil
@@ -46,8 +48,9 @@ BAR = "{name: shifting-bar, size: 4, bar: 1}"
 GRID = f"""
 defaults: {{trials: 3, seed: 5, model: {{kind: rbm, hidden: 3}}, batch: full, updates: 20}}
 experiments:
-  toys: {{data: [{{name: bars-and-stripes, size: 2}}, {BAR}], offsets: [00, dd^b_s, aa^b], sampler: CD-1,
-    learning_rate: [0.1, 0.05], evaluate: {{method: exact, every: 10}}, table: {{scale: total}},
+  toys: {{data: [{{name: bars-and-stripes, size: 2}}, {BAR}], sampler: CD-1,
+    offsets: [00, dd^b_s, aa^b], learning_rate: [0.1, 0.05],
+    evaluate: {{method: exact, every: 10}}, table: {{scale: total}},
     record: {{what: weight_norms+bias_norms+offset_error+gradient_angles, every: 10}}}}
   other-offsets-short: {{data: {BAR}, trials: 1, sampler: exact, learning_rate: 0.05,
     offsets: [dd, mm, aa, dm, md, d0, 0d, m0, 0m, 00, hh]}}
@@ -55,9 +58,9 @@ experiments:
     offsets: [00, dd^b, aa^b, mm^b, rr^b], evaluate: {{method: exact, every: 10}}}}
 """
 DEEP = """
-  {}-short: {{data: {{path: rows.npy, test: rows.npy}}, model: {{kind: dbm, hidden: [4, 3]}}, sampler: PCD-1,
-    offsets: [000, ddd^b_s], learning_rate: 0.05, pretraining: {{epochs: {}}}, batch: 4, trials: 1,
-    evaluate: {{method: ais, every: 10, parts: test, temperatures: 20, runs: 10}}}}
+  {}-short: {{data: {{path: rows.npy, test: rows.npy}}, model: {{kind: dbm, hidden: [4, 3]}},
+    sampler: PCD-1, offsets: [000, ddd^b_s], learning_rate: 0.05, pretraining: {{epochs: {}}},
+    batch: 4, trials: 1, evaluate: {{method: ais, every: 10, parts: test, temperatures: 20, runs: 10}}}}
 """
 BAR_NAME = "shifting-bar:size=4,bar=1"
 BARS = "0000 1100 0011 1111 0000 1010 0101 1111"

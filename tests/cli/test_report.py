@@ -26,8 +26,9 @@ experiments:
     updates: 600
     evaluate: {method: exact, every: 2}
     table: {scale: total}
-  wild: {data: {name: shifting-bar, size: 4, bar: 1}, model: {kind: rbm, hidden: 2}, offsets: dd^b, trials: 2,
-    sampler: PCD-1, learning_rate: [0.1, 3.3e38], updates: 20, evaluate: {method: exact, every: 10}}
+  wild: {data: {name: shifting-bar, size: 4, bar: 1}, model: {kind: rbm, hidden: 2}, trials: 2,
+    offsets: dd^b, sampler: PCD-1, learning_rate: [0.1, 3.3e38], updates: 20,
+    evaluate: {method: exact, every: 10}}
 """
 EVIL = '"><img src=x onerror="hacked=1"></script><script>hacked=1</script>{{ 7 * 6 }}'
 SHOWN = {"00": "00", "dd^b_s": "ddᵇₛ", "CD-1": "CD-1", "PT_4": "PT₄"}

@@ -49,7 +49,9 @@ def sample(*arguments):
 
 
 def p_value(rows, p):
-    """Of the chi-square test that rows have the distribution p over all states, of which some have none."""
+    """Of the chi-square test that rows have the distribution p over all states, of which some
+    have none.
+    """
     found = np.bincount(rows @ 2 ** np.arange(rows.shape[1]), minlength=len(p))
     assert not found[p == 0].any()
     expected = len(rows) * p[p > 0]

@@ -1,4 +1,6 @@
-"""cbm verify: finished trials run again, here, on another computer, or by a cbm that computes otherwise."""
+"""cbm verify: finished trials run again, here, on another computer, or by a cbm that computes
+otherwise.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""Words of the command line: helps that fit, paths to write to, numbers, commands to type next, JSON."""
+"""Words of the command line: helps that fit, paths to write to, numbers, commands to type next,
+JSON.
+"""
 
 import json
 import math

@@ -1,4 +1,6 @@
-"""The distributions hold what they should, and an installed copy works, also below the tests of the sdist."""
+"""The distributions hold what they should, and an installed copy works, also below the tests of
+the sdist.
+"""
 
 import os
 import re
@@ -41,7 +43,9 @@ def tracked():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The source distribution of the clone unpacked, and the wheel that is built from it, unpacked beside."""
+    """The source distribution of the clone unpacked, and the wheel that is built from it,
+    unpacked beside.
+    """
     pytest.importorskip("setuptools", minversion="77")  # of the extra dev
     if not (ROOT / ".git").exists():
         pytest.skip("not in a clone")

@@ -1,4 +1,6 @@
-"""The scripts in reproduction/: published values beside obtained ones, findings, and commands of figures."""
+"""The scripts in reproduction/: published values beside obtained ones, findings, and commands of
+figures.
+"""
 
 import math
 import re
@@ -228,7 +230,8 @@ def test_the_scoreboard_of_the_kept_results(scripts, kept):
     assert disproved == ["-14.70", "-13.13", "-14.22", "-12.54"]
     estimates = comparison.cells[comparison.cells["model"] != "auto-encoder"]
     assert (estimates["obtained_mean"][~estimates["disproved"]] < 0).all()
-    line = r"\| CD-1-0.1 +\| aa\^b +\| -60.85 ± 1.91 \| -59.84 ± 1.93 +\| 25 +\| \+1.9 .*yes/yes +\| 4 "
+    line = r"\| CD-1-0.1 +\| aa\^b +\| -60.85 ± 1.91 \| -59.84 ± 1.93 +\| 25 +\| \+1.9 "
+    line += r".*yes/yes +\| 4 "
     assert re.search(line, printed)
 
 
@@ -277,7 +280,10 @@ def test_numbers_of_the_course_are_read_from_curves(scripts):
     curve = {"update": update, "train_x": [0.0, nan, 2.0, 10000.0]}
     curves = pd.DataFrame({"run_id": "r", "trial": 0} | curve)
     trials = trials_of(scripts, pd.DataFrame({"run_id": ["r"], "trial": [0]}), curves)
-    number = lambda of: scripts.findings.number_of_course("r", trials, "train_x", of, 1.0)[0]  # noqa: E731
+
+    def number(of):
+        return scripts.findings.number_of_course("r", trials, "train_x", of, 1.0)[0]
+
     assert number({"at": 3}) == 10000
     assert number({"reach": 1.5}) == 2
     assert number({"reach": 1e6}) == math.inf

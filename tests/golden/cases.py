@@ -1,4 +1,5 @@
-"""Settings whose results are kept in ``values.npz``, and how to compute, write, read and compare them.
+"""Settings whose results are kept in ``values.npz``, and how to compute, write, read and compare
+them.
 
 Only Settings, Dataset, Trial and Outcome are used, so that the kernels can be rewritten below them.
 """
@@ -77,8 +78,8 @@ _DEEP_LARGE = {"batch": 20, "learning_rate": 0.02, "evaluate": {**_AIS, "every":
 _STEEP = {"batch": "full", "learning_rate": 1, "weight_scale": 0.5}
 _RECORDED = {"every": "7 updates", "window": "3-6"}
 _RECORDERS = (
-    "log_likelihood+weight_norms+bias_norms+offset_values+offset_error+gradient_norms+hidden_activity"
-    "+reconstruction_error+free_energy_gap"
+    "log_likelihood+weight_norms+bias_norms+offset_values+offset_error+gradient_norms"
+    "+hidden_activity+reconstruction_error+free_energy_gap"
 )
 
 
@@ -177,7 +178,9 @@ CASES: dict[str, tuple[str, dict]] = {
 
 
 def run_case(name: str, updates: int, nudge: int | None = None) -> Outcome:
-    """Run a case; with ``nudge``, a seed, from initial weights that differ by about their rounding."""
+    """Run a case; with ``nudge``, a seed, from initial weights that differ by about their
+    rounding.
+    """
     data, changes = CASES[name]
     trial = Trial("golden", Settings(**{**_BASE, **changes, "updates": updates}), 0, 1)
     start = run_trial(trial, DATA[data], should_pause=lambda: True)
@@ -207,9 +210,12 @@ def values_of(name: str, updates: int, outcome: Outcome) -> Values:
     return values
 
 
-# Measured: with every parameter moved by its rounding (2^-23, relative) after every update, as another order
-# of sums would move it, values move by up to 1e-6 (1 + |value|) in 20 updates and 2e-5 in 200, most in mean
-# field, which stops a round earlier or later. Another instruction set (AVX2 for AVX-512) passes; a learning
+# Measured: with every parameter moved by its rounding (2^-23, relative) after every update, as
+# another order
+# of sums would move it, values move by up to 1e-6 (1 + |value|) in 20 updates and 2e-5 in 200,
+# most in mean
+# field, which stops a round earlier or later. Another instruction set (AVX2 for AVX-512) passes; a
+# learning
 # rate 0.2% too large does not.
 TOLERANCE = {SHORT: 1e-5, LONG: 1e-4}
 ROUNDS = 1.5  # of mean field, a batch
@@ -237,8 +243,10 @@ def departure(found: Values, expected: Values, updates: int) -> str | None:
 def departure_of_runs(expected: Values, name: str, updates: int) -> str | None:
     """How a case departs from its golden values; None if its run agrees, or a nudged one.
 
-    A sampled unit whose probability comes within rounding of its random number may fall to the other side,
-    and the trajectory is another one. In one of the runs from weights within their rounding it falls back.
+    A sampled unit whose probability comes within rounding of its random number may fall to the
+    other side,
+    and the trajectory is another one. In one of the runs from weights within their rounding it
+    falls back.
     """
     runs = (
         values_of(name, updates, run_case(name, updates, nudge)) for nudge in (None, *range(TRIES))
@@ -262,7 +270,9 @@ def write(values: Values) -> None:
 
 
 def read(path: Path = FILE) -> Values:
-    """Read golden values; ValueError with a plain message for a missing, damaged or outdated file."""
+    """Read golden values; ValueError with a plain message for a missing, damaged or outdated
+    file.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             version, numbers = int(file["kernel_version"]), file["numbers"]
@@ -284,10 +294,8 @@ def read(path: Path = FILE) -> Values:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise ValueError(
-            f"{path}: the golden file is missing or damaged ({type(error).__name__}); take it from version "
-            "control again"
-        ) from None
+        told = f"the golden file is missing or damaged ({type(error).__name__})"
+        raise ValueError(f"{path}: {told}; take it from version control again") from None
     if version != KERNEL_VERSION:
         raise ValueError(f"{path}: is of KERNEL_VERSION {version}, not {KERNEL_VERSION}; {REMEDY}")
     return values

@@ -1,6 +1,7 @@
 """What commands print of a results folder that is kept, and how to compare it.
 
-The folder, ``results.zip``, is of ``grid.yaml``, with RBMs, deep machines, auto encoders and a row of the
+The folder, ``results.zip``, is of ``grid.yaml``, with RBMs, deep machines, auto encoders and a row
+of the
 paper's table 2.
 """
 
@@ -41,14 +42,15 @@ def unpack(folder: Path) -> Path:
         with zipfile.ZipFile(RESULTS) as file:
             file.extractall(folder)
     except (OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(
-            f"{RESULTS}: missing or damaged ({type(error).__name__}); take it from version control again"
-        ) from None
+        told = f"missing or damaged ({type(error).__name__}); take it from version control again"
+        raise ValueError(f"{RESULTS}: {told}") from None
     return folder
 
 
 def output_of(name: str, results: Path) -> str:
-    """Run the commands of an output; return what they print, without places and dates of this machine."""
+    """Run the commands of an output; return what they print, without places and dates of this
+    machine.
+    """
     return "".join(_printed(command.split(), results) for command in COMMANDS[name])
 
 

@@ -48,7 +48,9 @@ def settings(hidden=3, scheme=None, **changes):
 
 
 def random_state(learner, seed, scale=0.7):
-    """A state far from the start, where all activations bend; its parameters and offsets are random."""
+    """A state far from the start, where all activations bend; its parameters and offsets are
+    random.
+    """
     rng = np.random.default_rng(seed)
     state = learner.start()
     state = state._make(rng.normal(0, scale, a.shape).astype(np.float32) for a in state)
@@ -102,7 +104,9 @@ def plain_pairs(state, sizes):
 
 
 def reference_descent(pairs, velocity, x, learner, its, update):
-    """Move the offsets and descend the cost in the plain parameters, with momentum and weight decay."""
+    """Move the offsets and descend the cost in the plain parameters, with momentum and weight
+    decay.
+    """
     before, now = learner.plan.offsets.before, [offsets for _, offsets in pairs]
 
     def centered(offsets):

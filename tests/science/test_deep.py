@@ -159,7 +159,9 @@ def test_an_evaluation_has_the_means_over_each_part():
 
 @pytest.mark.parametrize("name", ["exact", "ais"])
 def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
-    """Where no deep unit is connected, the bounds of the deep machine are the likelihood of the RBM."""
+    """Where no deep unit is connected, the bounds of the deep machine are the likelihood of the
+    RBM.
+    """
     W, b, c = random_machine(5, 4, seed=3)
     shallow, nothing = rbm(W, b, c), np.zeros((3, 4), np.float32)
     alone = nothing[:, 0]
@@ -248,7 +250,9 @@ def test_the_sums_of_a_trial_are_those_of_its_largest_part(train, test, evaluate
 
 
 def save(layers, seed=1, kind=None, **changes):
-    """A random machine with offsets in m.npz, and a choice of rows, some of them twice, in rows.npy."""
+    """A random machine with offsets in m.npz, and a choice of rows, some of them twice, in
+    rows.npy.
+    """
     machine, kind = layered(layers, seed), kind or ("rbm" if layers == RBM else "dbm")
     np.savez("m.npz", **machine_file(machine, kind, **changes))
     chosen = np.random.default_rng(seed).integers(0, 2 ** layers[0], 23)

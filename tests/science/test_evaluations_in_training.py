@@ -1,4 +1,6 @@
-"""Exact evaluations that the training loop makes itself: the same bytes as where Python makes them."""
+"""Exact evaluations that the training loop makes itself: the same bytes as where Python makes
+them.
+"""
 
 from itertools import count
 

@@ -23,7 +23,7 @@ from tests.golden.cases import (
     values_of,
 )
 
-MOVED = "a golden value moved: bump KERNEL_VERSION and write the files anew (python -m tests.golden.make)"
+MOVED = "a golden value moved: bump KERNEL_VERSION and run python -m tests.golden.make"
 
 
 @pytest.mark.parametrize("updates", [SHORT, LONG])
@@ -38,7 +38,9 @@ def test_a_case_is_as_it_was(name, updates):
 @pytest.mark.parametrize("name", ["toy-PCD-1-dd", "dbm-ddd", "encoder"])
 @pytest.mark.parametrize("change", ["weights", "biases"])
 def test_another_start_is_noticed(monkeypatch, name, change):
-    """The identity of results is KERNEL_VERSION: code outside the kernels must not change numbers either."""
+    """The identity of results is KERNEL_VERSION: code outside the kernels must not change
+    numbers either.
+    """
     first = learner.first_machine
 
     def first_machine(*arguments):
@@ -83,7 +85,8 @@ def test_results_are_shown_as_they_were(results, name):
     printed = outputs.output_of(name, results), (outputs.OUTPUTS / name).read_text(encoding="utf-8")
     found, expected = map(outputs.parted, printed)
     assert found[0] == expected[0], f"an output changed; if this is meant, {REMEDY}"
-    # Sums in float32 are behind evaluations; what tables show is exact but for the last digit of libraries.
+    # Sums in float32 are behind evaluations; what tables show is exact but for the last digit of
+    # libraries.
     limit = 1e-5 if name.startswith("evaluate") else 1e-9
     assert_allclose(found[1], expected[1], rtol=limit, atol=limit, err_msg=MOVED)
 

@@ -236,7 +236,9 @@ def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
 
 
 def cancelling(sizes, size, seed):
-    """Layers with weights of this size: in -F(x) terms of all of them cancel, so that log Z is small."""
+    """Layers with weights of this size: in -F(x) terms of all of them cancel, so that log Z is
+    small.
+    """
     random, weights, biases = np.random.default_rng(seed), [], [np.zeros(n) for n in sizes]
     for k, (n, m) in enumerate(itertools.pairwise(sizes)):
         signs = random.permuted(np.tile(np.arange(m) % 2 * 2 - 1, (n, 1)), axis=1)
@@ -267,7 +269,9 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
 
 
 def agreeing(seed, n=24, m=40):
-    """A machine whose hidden units agree, and two far regions: all of them off, and on, which is heavier."""
+    """A machine whose hidden units agree, and two far regions: all of them off, and on, which is
+    heavier.
+    """
     random, steep = np.random.default_rng(seed), 6.0
     x = random.integers(0, 2, n)
     W = steep / n * np.outer(2 * x - 1, np.ones(m)) + random.normal(0, 0.02, (n, m))
@@ -289,7 +293,9 @@ def test_starts_that_need_no_rows_reach_regions_that_runs_miss():
 
 
 def test_an_upper_bound_of_binary_rows_is_not_above_0():
-    """A state that holds nearly all of Z: its log p is 0 but for rounding, and that of its parts less."""
+    """A state that holds nearly all of Z: its log p is 0 but for rounding, and that of its parts
+    less.
+    """
     for seed in range(20):
         machine, state = narrow_machine(seed)
         _, answer = estimated(machine, state[None].astype(np.uint8), temperatures=3, runs=2)
@@ -305,7 +311,9 @@ def test_chains_find_states_that_rows_and_runs_have_not():
 
 
 def narrow_machine(seed, n=20, m=6):
-    """A machine with one state 12 to 40 nats above all others together, to which no slope leads; and it."""
+    """A machine with one state 12 to 40 nats above all others together, to which no slope leads;
+    and it.
+    """
     W, b, c = (array.astype(float) for array in random_machine(n, m, seed=seed, scale=0.5))
     random, steep = np.random.default_rng(seed), 20.0
     state, depth = random.integers(0, 2, n), random.uniform(12, 40)

@@ -27,7 +27,7 @@ def saved(path, arrays):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "kind"), [(ONE, "rbm"), (TWO, "dbm"), (THREE, "dbm"), (FOUR, "dbm")]
+    ("sizes", "kind"), [(ONE, "rbm"), *((sizes, "dbm") for sizes in (TWO, THREE, FOUR))]
 )
 def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(sizes, kind, tmp_path):
     machine, by_layer = layered(sizes, seed=1), all_states(sizes)
@@ -53,14 +53,10 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
     arrays = machine_arrays(machine)
     assert arrays["weights_0"].dtype == arrays["offsets_0"].dtype == np.float32
     assert arrays["biases_0"].dtype == np.float64
-    its = rbm_settings(
-        model={"kind": kind, "hidden": list(sizes[1:])},
-        offsets="d" * len(sizes),
-        sampler=None if coder else "PCD-1",
-        updates=None,
-        epochs=1,
-        batch="full",
-    )
+    model = {"kind": kind, "hidden": list(sizes[1:])}, "d" * len(sizes)
+    length = {"updates": None, "epochs": 1, "batch": "full"}
+    sampler = None if coder else "PCD-1"
+    its = rbm_settings(model=model[0], offsets=model[1], sampler=sampler, **length)
     rows = np.eye(4, sizes[0], dtype=np.uint8)
     learner = Learner(its, Dataset("rows", rows, rows), 1)
     for written in (arrays, learner.machine(learner.start_from(machine))):
@@ -122,9 +118,10 @@ def test_a_machine_file_may_have_any_name_in_every_command(here):
         assert api.load(name).sizes == ONE
 
 
-@pytest.mark.parametrize(
-    "write", [np.save, lambda path, a: savemat(path, {"a": a}), lambda path, a: None]
-)
+WRITERS = [np.save, lambda path, a: savemat(path, {"a": a}), lambda path, a: None]
+
+
+@pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("name", ["m.npy", "m.mat", "m.pkl", "m.npz"])
 def test_another_file_is_distinguished_from_a_machine_in_every_command(write, name, here):
     Path(name).write_bytes(b"\x80\x04]\x94.")

@@ -1,4 +1,6 @@
-"""Layer-wise pre-training: what layers learn, the deep machine made of them, and who shares them."""
+"""Layer-wise pre-training: what layers learn, the deep machine made of them, and who shares
+them.
+"""
 
 import itertools
 from pathlib import Path
@@ -54,7 +56,9 @@ HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 2, 3)])
 
 @HIDDEN
 def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
-    """Inputs that were doubled in training, up in the first RBM and down in the last, count once."""
+    """Inputs that were doubled in training, up in the first RBM and down in the last, count
+    once.
+    """
     pretraining, now = pretrained(settings(hidden))
     weights, biases = pretraining.machine(now)[1:3]
     found, last = now.pretrained, len(hidden) - 1
@@ -163,7 +167,9 @@ def run(text, out, *options, jobs=0, code=0):
 
 
 def layers_in(experiment):
-    """The folders of pre-trained layers, whose files have no run-id behind the number of the trial."""
+    """The folders of pre-trained layers, whose files have no run-id behind the number of the
+    trial.
+    """
     return {path.parent for path in Path(experiment, "checkpoints").glob("*/trial-???.npz")}
 
 
@@ -186,7 +192,9 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypa
 
 
 def test_of_trials_that_share_layers_one_each_runs_first():
-    """The others find the layers made; workers that began with the same ones would train them twice."""
+    """The others find the layers made; workers that began with the same ones would train them
+    twice.
+    """
     text = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.03, 0.01]")
     jobs = make_agenda(read_grid("grid.yaml", text=text).select(), Path("out")).jobs
     order = [(str(job.trial.settings.learning_rate), job.trial.number) for job in jobs]
@@ -242,7 +250,9 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
 
 
 def test_no_two_uses_of_random_numbers_share_a_seed():
-    """Layers, evaluations and reverse AIS of a trial, and trials of experiments with large seeds."""
+    """Layers, evaluations and reverse AIS of a trial, and trials of experiments with large
+    seeds.
+    """
     used = streams.LAYERS, streams.EVALUATIONS, streams.REVERSE, streams.KNOWN
     seeds = [streams.seed_of(7, stream, number) for stream in used for number in range(300)]
     bases = 5, 5 + 3 * 2**32, 2**53

@@ -1,6 +1,7 @@
 """Products of matrices: the numbers of float64, in the order of additions that the shapes decide.
 
-Whole numbers that stay below 2^24 are added without rounding in whatever order, so that most products are
+Whole numbers that stay below 2^24 are added without rounding in whatever order, so that most
+products are
 held to float64 exactly; the order of additions is held to a plain reading of all ways in float32.
 """
 
@@ -59,13 +60,9 @@ def with_longer_rows(array):
 def test_dense_products_are_those_of_float64(multiply, turned, views):
     for rows, units, columns in itertools.product((1, 4, 17, 100), (1, 9, 33), (1, 4, 65)):
         pair = whole((rows, units)), whole((units, columns), seed=3)
-        arrays = [
-            array.T.copy() if turn else array for array, turn in zip(pair, turned, strict=True)
-        ]
+        arrays = [it.T.copy() if turn else it for it, turn in zip(pair, turned, strict=True)]
         arrays.append(np.full((rows, columns), np.nan, np.float32))
-        arrays = [
-            with_longer_rows(array) if k in views else array for k, array in enumerate(arrays)
-        ]
+        arrays = [with_longer_rows(it) if k in views else it for k, it in enumerate(arrays)]
         multiply(*arrays)
         assert_array_equal(arrays[2], exactly(*pair))
         if 2 in views:
@@ -102,9 +99,8 @@ def spoiled(bits):
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("units", UNITS)
 def test_products_of_binary_rows_are_those_of_float64(units, turned):
-    densities = itertools.cycle(
-        DENSITIES[units % 6 :] + DENSITIES[: units % 6]
-    )  # each beside each size
+    turn = units % 6  # each density beside each size
+    densities = itertools.cycle(DENSITIES[turn:] + DENSITIES[:turn])
     for (rows, columns), density in zip(itertools.product(ROWS, COLUMNS), densities, strict=False):
         x, W = binary(rows, units, density), whole((units, columns))
         given, outs = W.T.copy() if turned else W, np.full((3, rows, columns), np.nan, np.float32)
@@ -120,7 +116,9 @@ def test_products_of_binary_rows_are_those_of_float64(units, turned):
 
 @pytest.mark.parametrize("density", DENSITIES)
 def test_products_of_binary_columns_are_those_of_float64(density):
-    """x'h, with x binary over rows: the gradient's product, and that of a deep machine's visible part."""
+    """x'h, with x binary over rows: the gradient's product, and that of a deep machine's visible
+    part.
+    """
     for rows, units, columns in itertools.product((16, 17, 200), (9, 65, 200), (4, 17, 129)):
         x, h = binary(rows, units, density), whole((rows, columns))
         for last in (units, units // 2):
@@ -141,7 +139,9 @@ def way_of(x, columns):
 
 
 def four_by_four(terms):
-    """Add (a + b) + (c + d) of each four terms to the sum, one after the other; the last may be fewer."""
+    """Add (a + b) + (c + d) of each four terms to the sum, one after the other; the last may be
+    fewer.
+    """
     total = np.zeros_like(terms[0])
     for k in range(0, len(terms), 4):
         a, b, c, d = (terms[k + i] if k + i < len(terms) else 0 * total for i in range(4))
@@ -188,10 +188,8 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
     """To the last bit: the result names the way that was taken, on whatever processor."""
     rng, met = np.random.default_rng(4), set()
     for (rows, units, columns), density in itertools.product(SHAPES, DENSITIES):
-        x, W = (
-            binary(rows, units, density),
-            rng.standard_normal((units, columns)).astype(np.float32),
-        )
+        x = binary(rows, units, density)
+        W = rng.standard_normal((units, columns)).astype(np.float32)
         given, outs = W.T.copy() if turned else W, np.full((2, rows, columns), np.nan, np.float32)
         for out, shared in zip(outs, (0, columns), strict=True):
             bits = make_bits(rows, units, shared)

@@ -149,7 +149,9 @@ def test_recorders_measure_what_the_reference_does(
 
 
 def test_directions_that_agree_have_no_angle():
-    """With so much damping the natural gradient has the direction of the standard one, but for rounding."""
+    """With so much damping the natural gradient has the direction of the standard one, but for
+    rounding.
+    """
     context = context_of(gradient=MARGINAL | {"damping": 1e12})
     found = record(["gradient_angles"], stack(T=50), context)
     assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)

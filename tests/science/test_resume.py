@@ -36,7 +36,9 @@ AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10
 
 
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
-    """A stretch that is shorter than an evaluation still gets somewhere: each one adds a row or updates."""
+    """A stretch that is shorter than an evaluation still gets somewhere: each one adds a row or
+    updates.
+    """
     from cbm_cli.machines import estimates
 
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
@@ -90,7 +92,9 @@ class Counted(list):
 
 
 def test_an_evaluation_reads_a_few_earlier_ones_however_many_there_are():
-    """Reading all of them makes a training quadratic in its evaluations: 182 s for 13 s of 32,000."""
+    """Reading all of them makes a training quadratic in its evaluations: 182 s for 13 s of
+    32,000.
+    """
     Counted.reads, curve = 0, Counted()
     its = settings(updates=300, evaluate={"every": 1})
     outcome = run_trial(Trial("test", its, 0, 1), THREE_PARTS, Progress(None, curve=curve))

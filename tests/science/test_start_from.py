@@ -40,7 +40,9 @@ def since(root, epochs, settings=RBM, course=COURSE):
 
 
 def run_into(folder, epochs, settings, since=None):
-    """Train for so many epochs; return the store with the trial in it, under one name whatever the length."""
+    """Train for so many epochs; return the store with the trial in it, under one name whatever
+    the length.
+    """
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
     store = Store(folder / "test")
     store.write(RUN, trial, run_trial(trial, THREE_PARTS, since), course=COURSE)
@@ -314,7 +316,9 @@ def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, first
 
 
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
-    """The scheme alone tells the cells apart; that their initial biases differ, too, does not matter."""
+    """The scheme alone tells the cells apart; that their initial biases differ, too, does not
+    matter.
+    """
     when = "[{if: {offsets: 00}, set: {init: zero}}]"
     grid(("first: {}", f"first: {{when: {when}, learning_rate: 0.2}}"))
     assert dry() == [8, 0, 8, 4]

@@ -43,7 +43,8 @@ class Telling(Trial):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A cluster with two workers that stays as it is; it gives a packet up after the second lost worker.
+    """A cluster with two workers that stays as it is; it gives a packet up after the second lost
+    worker.
 
     Its scheduler is without cbm.
     """

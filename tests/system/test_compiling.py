@@ -78,7 +78,9 @@ def test_every_processor_has_machine_code_of_its_own(kernel, here, change):
 
 
 def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
-    """With a product and a sum in one rounding, 2^-60 would be left; the caller is compiled first."""
+    """With a product and a sum in one rounding, 2^-60 would be left; the caller is compiled
+    first.
+    """
     numbers = 1 + 2.0**-30, 1 + 2.0**-29
     assert kernel("relaxed_excess")(*numbers) == 0
     assert kernel("excess")(*numbers) == 0

@@ -1,4 +1,6 @@
-"""Whatever is killed, stopped, full or taken away: finished trials stay, and the same command ends alike."""
+"""Whatever is killed, stopped, full or taken away: finished trials stay, and the same command
+ends alike.
+"""
 
 import json
 import os
@@ -54,7 +56,9 @@ def counted(said):
 
 
 def check_rerun(expected, kept, trials):
-    """Run again: nothing that was finished is lost or counted twice, and all bytes are as expected."""
+    """Run again: nothing that was finished is lost or counted twice, and all bytes are as
+    expected.
+    """
     before = contents_of("out")
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0).stderr
     assert [len(kept), trials] in counted(said) or len(kept) in (0, trials)
@@ -114,7 +118,9 @@ def test_a_run_that_is_ended_continues_with_the_same_command(grid, undisturbed, 
 
 
 def check_said(main, kept, trials):
-    """What an ended run says: how far it came and how it goes on, if it had the time, and no traceback."""
+    """What an ended run says: how far it came and how it goes on, if it had the time, and no
+    traceback.
+    """
     said = main.stderr.read()
     assert "run grid.yaml -o out" in said
     assert [len(kept), trials] in counted(said)

@@ -192,7 +192,9 @@ def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(
 
 
 def test_a_metric_is_one_in_all_pictures_of_a_cell(results):
-    """Curves and summaries come in the same scale, whatever the experiment is called in its records."""
+    """Curves and summaries come in the same scale, whatever the experiment is called in its
+    records.
+    """
     store = Results(results).store("bars")
     trials = Trials(store.summary().assign(experiment="another"), store)
     for run_id, rows in trials.frame.groupby("run_id").indices.items():

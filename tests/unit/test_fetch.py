@@ -1,4 +1,6 @@
-"""Fetching against a local server that serves right, wrong, truncated and slow files, and parts of them."""
+"""Fetching against a local server that serves right, wrong, truncated and slow files, and parts
+of them.
+"""
 
 import gzip
 import hashlib
@@ -40,7 +42,9 @@ URL = f"/binary/toy/{FILE}"
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves ``files``; ``moods`` say how a path is served, once for each request, then as it should be."""
+    """Serves ``files``; ``moods`` say how a path is served, once for each request, then as it
+    should be.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -103,7 +107,9 @@ def _away_from_this_machine(monkeypatch, tmp_path):
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path, server, other):
-    """Make ``dna`` a small data set, published by both servers, the first one first; it goes to tmp_path."""
+    """Make ``dna`` a small data set, published by both servers, the first one first; it goes to
+    tmp_path.
+    """
 
     def publish(checksum=sha256, mirrors=(server, other)):
         files = []

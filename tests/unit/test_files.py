@@ -1,4 +1,6 @@
-"""A user's own files: every format against arrays made here, packed or not, and everything that is wrong."""
+"""A user's own files: every format against arrays made here, packed or not, and everything that
+is wrong.
+"""
 
 import gzip
 import io

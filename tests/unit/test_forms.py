@@ -1,4 +1,6 @@
-"""Rows as other programs and libraries keep them: words, pictures, sparse matrices, Parquet, data frames."""
+"""Rows as other programs and libraries keep them: words, pictures, sparse matrices, Parquet,
+data frames.
+"""
 
 import re
 from math import nan

@@ -1,4 +1,6 @@
-"""Input that is damaged or meant to harm is refused in a line, within little memory, or made harmless."""
+"""Input that is damaged or meant to harm is refused in a line, within little memory, or made
+harmless.
+"""
 
 import gzip
 import io

@@ -77,11 +77,8 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
         (Sampler, ["PT_1-3"], "PCD-3"),
         (Sampler, ["PT_0", "PT_1"], " 2 "),
         (Sampler, ["CD-0", "PT_10-0"], " 1 "),
-        (
-            Sampler,
-            ["CD", "CD1", "PT-10", "PT10", "cd-1", "CD--1", "CD-1.5", ""],
-            "CD-k, PCD-k, PT_c, PT_c-k",
-        ),
+        (Sampler, ["CD", "CD1", "PT-10", "PT10"], "CD-k, PCD-k, PT_c, PT_c-k"),
+        (Sampler, ["cd-1", "CD--1", "CD-1.5", ""], "CD-k, PCD-k, PT_c, PT_c-k"),
     ],
 )
 def test_other_text_is_refused_with_what_was_meant(kind, texts, named):

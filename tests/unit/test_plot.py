@@ -33,7 +33,9 @@ NORMAL, CENTERED = r"$\mathit{00}$", "$aa^{b}$"  # in legends
 
 
 class HandMade:
-    """Results of one experiment, each cell with a function from (update, trial) to nats per sample."""
+    """Results of one experiment, each cell with a function from (update, trial) to nats per
+    sample.
+    """
 
     def __init__(self, cells, trials=4, bounds=None, records=None, lengths=None, **more):
         self.cells = {cell["run_id"]: cell for cell in cells}
@@ -165,7 +167,9 @@ PANELS = {
     ("cells", "made", "options", "titles", "names"), PANELS.values(), ids=PANELS
 )
 def test_settings_make_panels_and_lines(cells, made, options, titles, names):
-    """Every panel has every line, in the order of the grid and of the legend; of records it shows all."""
+    """Every panel has every line, in the order of the grid and of the legend; of records it
+    shows all.
+    """
     figure, _, _ = drawn(cells, options, **made)
     assert [title for title, _ in panels_of(figure)] == [*titles]
     for _, axes in panels_of(figure):
@@ -424,7 +428,9 @@ def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
 
 
 def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones():
-    """Of 40 runs at least 4 must be effective; an evaluation is doubtful if most of its trials are."""
+    """Of 40 runs at least 4 must be effective; an evaluation is doubtful if most of its trials
+    are.
+    """
     _, _, curves = drawn([cell()], effective=lambda update: 4.0 - 0.1 * (update % 200 == 0))
     assert [*curves[NORMAL].open.index] == [*UPDATES[::4]]
     assert sorted([*curves[NORMAL].open.index, *curves[NORMAL].marks.index]) == [*UPDATES]

@@ -61,7 +61,7 @@ def test_every_field_has_a_description_for_hovering():
         "description: yes",
         "table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}",
         "exclude: []",
-        "when: [{if: {batch: [100]}, set: {data: mnist, sliding_factor: 0.5, evaluate: {every: 3}}}]",
+        "when: [{if: {batch: [100]}, set: {data: mnist, momentum: 0.5, evaluate: {every: 3}}}]",
     ],
 )
 def test_schema_accepts_what_the_reader_accepts(line):

@@ -1,4 +1,6 @@
-"""Which cells commands show, and the best value of a setting: --select, --choose and corrections."""
+"""Which cells commands show, and the best value of a setting: --select, --choose and
+corrections.
+"""
 
 import csv
 import io

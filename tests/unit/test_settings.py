@@ -179,7 +179,8 @@ dbm when: [{if: {model: {hidden: 6-5}}, set: {model: {kind: dbm, hidden: 7-3}}}]
 dbm when: [{if: {model: {hidden: 6-5}}, set: {model: {kind: dbm, hidden: [7, 3]}}}]
   -> model.hidden = 7-3
 rbm learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}; exclude:
-  [{learning_rate: {start: 0.1, decay: 0.9}}]; when: [{if: {learning_rate: {start: 0.2, decay: 0.9}},
+  [{learning_rate: {start: 0.1, decay: 0.9}}]; when:
+  [{if: {learning_rate: {start: 0.2, decay: 0.9}},
   set: {learning_rate: {start: 0.3, decay: 0.5, every: 5}}}]
   -> learning_rate.start learning_rate.decay learning_rate.every
   = 0.1 0.5 10 epochs | 0.2 0.5 10 epochs | 0.3 0.5 5 updates

@@ -1,4 +1,6 @@
-"""Wilcoxon tests, Holm's correction and the marks of a row, against sums over all cases and SciPy."""
+"""Wilcoxon tests, Holm's correction and the marks of a row, against sums over all cases and
+SciPy.
+"""
 
 from fractions import Fraction
 from itertools import combinations, product
@@ -171,7 +173,9 @@ def test_what_diverged_is_below_everything_finite_however_large(x, y, p_value):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_interval_is_that_of_all_walsh_averages(seed):
-    """Differences with ties and zeros, some infinite; its ends from the test itself, shift by shift."""
+    """Differences with ties and zeros, some infinite; its ends from the test itself, shift by
+    shift.
+    """
     rng = np.random.default_rng(seed)
     x, y = rng.integers(0, 9, 9) + 1.0, rng.integers(0, 9, 9) / 2
     y[: seed % 3] = -inf
@@ -188,7 +192,8 @@ def test_the_interval_is_that_of_all_walsh_averages(seed):
 
 
 def test_holm_by_hand():
-    # sorted 0.005, 0.01, 0.03, 0.04: times 4, 3, 2, 1 is 0.02, 0.03, 0.06, 0.04, the last raised to 0.06
+    # sorted 0.005, 0.01, 0.03, 0.04: times 4, 3, 2, 1 is 0.02, 0.03, 0.06, 0.04, the last raised
+    # to 0.06
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []

@@ -1,4 +1,6 @@
-"""The journal of an experiment: whatever happens to it, the trials that are whole are there; and its lock."""
+"""The journal of an experiment: whatever happens to it, the trials that are whole are there; and
+its lock.
+"""
 
 import errno
 import io

@@ -1,4 +1,6 @@
-"""Tables: their contents, their cells in every format, and the command. Whole outputs are in tests/golden."""
+"""Tables: their contents, their cells in every format, and the command. Whole outputs are in
+tests/golden.
+"""
 
 import io
 import json
@@ -127,8 +129,8 @@ def small():
 
 LATEX = r"""
 \multicolumn{7}{l}{\emph{mnist}} \\
-PT$_{10}$-0.1 & $-52$ & $.00$ & $\pm 1.58\;(-90.0)$ [1 diverged] & $\underline{-54}$ & $\underline{.00}$ & \
-$\pm 2.00\;(-90.0)$ [n=3/6] \\
+PT$_{10}$-0.1 & $-52$ & $.00$ & $\pm 1.58\;(-90.0)$ [1 diverged] & $\underline{-54}$ & \
+$\underline{.00}$ & $\pm 2.00\;(-90.0)$ [n=3/6] \\
 CD-1-0.1 & \multicolumn{3}{c}{-- [n=0/6]} & \multicolumn{3}{c}{--} \\
 """.replace("\\\n$", "$")
 
@@ -361,7 +363,9 @@ def test_the_grids_names_are_columns_too(name, others, columns):
 
 
 def trained(cell, best, epochs=()):
-    """Rows of summary.csv of an auto encoder: lowest test cost and its epoch (of 10 updates) by trial."""
+    """Rows of summary.csv of an auto encoder: lowest test cost and its epoch (of 10 updates) by
+    trial.
+    """
     epochs, costs = np.array(epochs or [200] * len(best)), np.array(best)
     values = {
         "min": costs,

@@ -1,4 +1,6 @@
-"""Whole numbers are read alike in every field and option: 10, 1_0, 1e1 and 10.0; larger ones have limits."""
+"""Whole numbers are read alike in every field and option: 10, 1_0, 1e1 and 10.0; larger ones
+have limits.
+"""
 
 import click
 import pytest
@@ -15,7 +17,8 @@ from tests.builders import GRID, VALIDATOR, cbm, grid_text, problems_of
 DIGITS = "9" * 5000
 SPELLINGS = ("10", "1_0", "1E+1", "1.0e1", "10.0", "010", "1e1", "100e-1")
 FIELDS = """
-rbm trials: # | seed: # | epochs: # | batch: # | chains: # | sampler: PCD-# | sampler: PT_# | sampler: PT_3-#
+rbm trials: # | seed: # | epochs: # | batch: # | chains: # | sampler: PCD-# | sampler: PT_#
+rbm sampler: PT_3-#
 rbm data: {name: shifting-bar, size: #, bar: 1} | data: {name: shifting-bar, size: 20, bar: #}
 rbm data: {name: shifting-bar, size: 20, bar: 1, hold_out: #} | model: {kind: rbm, hidden: #}
 dbm model: {kind: dbm, hidden: [#, 5]} | model: {kind: dbm, hidden: 7-#}
