@@ -60,7 +60,8 @@ experiments:
 DEEP = """
   {}-short: {{data: {{path: rows.npy, test: rows.npy}}, model: {{kind: dbm, hidden: [4, 3]}},
     sampler: PCD-1, offsets: [000, ddd^b_s], learning_rate: 0.05, pretraining: {{epochs: {}}},
-    batch: 4, trials: 1, evaluate: {{method: ais, every: 10, parts: test, temperatures: 20, runs: 10}}}}
+    batch: 4, trials: 1,
+    evaluate: {{method: ais, every: 10, parts: test, temperatures: 20, runs: 10}}}}
 """
 BAR_NAME = "shifting-bar:size=4,bar=1"
 BARS = "0000 1100 0011 1111 0000 1010 0101 1111"
