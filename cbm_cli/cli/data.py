@@ -32,7 +32,7 @@ def list_(names: tuple[str, ...]) -> None:
     """
     from cbm_cli.datasets.fetch import catalogue
 
-    entries, rows = catalogue(*[_source(name).name for name in names]), []
+    entries, rows, damaged = catalogue(*[_source(name).name for name in names]), [], list[str]()
     for entry in entries:
         if names:
             _describe(entry)
@@ -41,12 +41,8 @@ def list_(names: tuple[str, ...]) -> None:
         ones = "?" if source.ones is None else f"{source.ones:.1%}"
         where = str(file.path.parent) if entry.state == "ok" and file and file.path else entry.state
         rows.append((source.written, f"{sizes} x {source.width}", ones, where, source.description))
-    damaged = [
-        f"{entry.source.name}: {file.path}: {file.verdict}"
-        for entry in entries
-        for file in entry.files
-        if entry.state == "damaged" and file.verdict != "ok"
-    ]
+        if entry.state == "damaged":
+            damaged += [f"{source.name}: {it.path}: {it.verdict}" for it in entry.files if it.verdict != "ok"]
     missing = [entry.source.name for entry in entries if entry.state == "missing"]
     if not names:
         print_list(("write in a grid", "rows x width", "ones", "where", "about"), rows)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Pairs = Sequence[tuple[str, str]]  # names with their values
 GRIDS = (".yaml", ".yml")  # suffixes
-PICTURES = (".png", ".pdf", ".svg")
+_FILES = (*GRIDS, ".html", ".npz", ".png", ".pdf", ".svg")
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 
 
@@ -100,11 +100,8 @@ def _writable(_: click.Context, option: Any, path: Path) -> Path:
         told = f"is a folder; name a file in it, such as {path / ('new' + suffixes[0])}"
     elif suffixes and suffix not in suffixes:
         told = f"the suffix must be {' or '.join(suffixes)}"
-    elif not suffixes and path.exists() and not path.is_dir():
-        told = "is a file; name a folder, which is made if it is missing"
-    elif not suffixes and (path.name == "-" or suffix in (*GRIDS, ".html", ".npz", *PICTURES)):
-        kind = "grid" if suffix in GRIDS else "file"
-        told = f"is the name of a {kind}; name a folder for what is written"
+    elif not suffixes and (path.is_file() or path.name == "-" or suffix in _FILES):
+        told = "is the name of a file; name a folder, which is made if it is missing"
     elif not above.is_dir():
         told = f"there is no folder {above}; make it first, or write elsewhere"
     elif not os.access(path if path.exists() else above, os.W_OK):
