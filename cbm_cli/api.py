@@ -293,9 +293,7 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     given = {"path" if name == "train" else name: one for name, one in given.items() if one is not None}
     sources = {name: given[name] for name in ("path", "valid", "test") if name in given}
     default = {"name": "data"} if "path" in sources else {}
-    spec = make_spec(
-        **default | given | dict.fromkeys(sources, "rows")
-    )  # which names the value that does not fit
+    spec = make_spec(**default | given | dict.fromkeys(sources, "rows"))  # it names a value that does not fit
     if all(isinstance(one, str | PathLike) for one in sources.values()):
         return given
     arrays: dict[str, Any] = {}
