@@ -132,13 +132,8 @@ def natural(fisher, rows=ROWS, hidden=M, exact=False, others=None, **changes):
     if fisher:
         gradient = {"kind": "natural", "fisher": fisher, "damping": DAMPING[fisher]}
     its = {"sampler": "exact"} if exact else {}
-    its |= {
-        "model": {"kind": "rbm", "hidden": hidden},
-        "learning_rate": 1.0,
-        "updates": 1,
-        "batch": "full",
-    }
-    its |= {"gradient": gradient | changes} | (others or {})
+    its |= {"model": {"kind": "rbm", "hidden": hidden}, "learning_rate": 1.0, "updates": 1}
+    its |= {"gradient": gradient | changes, "batch": "full"} | (others or {})
     return Learner(rbm_settings(**its), Dataset("rows", rows), 2024)
 
 
@@ -169,10 +164,10 @@ def samples_of(state, way):
     return ref.batch(x, ref.hidden_mean(x, W, c))
 
 
-@pytest.mark.parametrize(
-    ("fisher", "exact"),
-    [*((fisher, True) for fisher in FISHERS), ("joint", False), ("marginal", False)],
-)
+WAYS = [*((fisher, True) for fisher in FISHERS), ("joint", False), ("marginal", False)]
+
+
+@pytest.mark.parametrize(("fisher", "exact"), WAYS)
 def test_the_step_with_an_exact_fisher_matrix_is_that_of_the_reference(fisher, exact):
     way = natural(fisher, exact=exact)
     state = random_start(way, seed=1)
@@ -209,10 +204,8 @@ def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled)
     way = natural(fisher, exact=not sampled, others=half, scale_to=length, **damped)
     state = random_start(way, seed=11)
     machine = wide(state[:3])
-    data, model = (
-        data_phase(machine),
-        samples_of(state, way) if sampled else ref.model_phase(*machine),
-    )
+    data = data_phase(machine)
+    model = samples_of(state, way) if sampled else ref.model_phase(*machine)
     offsets = moments(data)[1:] if length == "centered" else (np.zeros(N), np.zeros(M))  # dd^b
     other = ref.centered_gradient(data, model, *offsets)
     unscaled = shaped(step_of(state, natural(fisher, exact=not sampled, **damped)))
@@ -229,9 +222,8 @@ def test_steps_along_other_directions_have_momentum(fisher):
         machine = wide(state[:3])
         direction = gradient = ref.gradient(data_phase(machine), ref.model_phase(*machine))
         if fisher:
-            direction = ref.rescale(
-                ref.natural_gradient(gradient, FISHERS[fisher](*machine)), gradient
-            )
+            natural_one = ref.natural_gradient(gradient, FISHERS[fisher](*machine))
+            direction = ref.rescale(natural_one, gradient)
         velocity = 0.8 * velocity + 0.1 * flat(*direction)
         advance(way, state, update, update + 1)
         assert_allclose(flat(*state[:3]) - flat(*machine), velocity, atol=2e-5)
@@ -268,9 +260,8 @@ def test_units_that_are_always_off_do_not_move_and_do_not_disturb_the_others(fis
     others = natural(fisher, np.ascontiguousarray(way.data.train[:, 1:]), M - 1, exact=True)
     arrays = dict(zip("Wbc", (state.W[1:, 1:], state.b[1:], state.c[1:]), strict=True))
     arrays |= {"mu": state.mu[1:], "lam": state.lam[1:], "h": state.h[:, 1:]}
-    smaller = state._replace(
-        **{name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    )
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    smaller = state._replace(**arrays)
     expected = step_of(smaller, others)
     assert_close(flat(step[0][1:, 1:], step[1][1:], step[2][1:]), expected)
     assert np.abs(flat(*step)).sum() == pytest.approx(np.abs(expected).sum(), rel=1e-4)

@@ -26,18 +26,17 @@ def naive_energy(x, h, theta=THETA, offsets=OFFSETS):
     (W, b, c), (mu, lam) = theta, offsets
     total = -sum((x[i] - mu[i]) * b[i] for i in range(len(b)))
     total -= sum((h[j] - lam[j]) * c[j] for j in range(len(c)))
-    return total - sum(
-        (x[i] - mu[i]) * W[i, j] * (h[j] - lam[j]) for i in range(len(b)) for j in range(len(c))
-    )
+    for i, j in itertools.product(range(len(b)), range(len(c))):
+        total -= (x[i] - mu[i]) * W[i, j] * (h[j] - lam[j])
+    return total
 
 
 def naive_table(theta=THETA, offsets=None):
     """p(x, h) of all pairs of states, and log Z; without offsets unless they are given."""
     n, m = theta[0].shape
     offsets = offsets or (np.zeros(n), np.zeros(m))
-    weights = {
-        (x, h): math.exp(-naive_energy(x, h, theta, offsets)) for x in bits(n) for h in bits(m)
-    }
+    pairs = itertools.product(bits(n), bits(m))
+    weights = {pair: math.exp(-naive_energy(*pair, theta, offsets)) for pair in pairs}
     Z = sum(weights.values())
     return {pair: weight / Z for pair, weight in weights.items()}, math.log(Z)
 
@@ -90,12 +89,10 @@ def test_energies_conditionals_and_likelihoods_are_sums_over_all_states(offsets)
         p_x = sum(table[x, h] for h in bits(M))
         expected = [sum(table[x, h] * h[j] for h in bits(M)) / p_x for j in range(M)]
         assert_allclose(ref.hidden_mean(np.array([x]), W, c, mu)[0], expected)
-        assert ref.log_likelihood(np.array([x]), W, b, c, mu, lam)[0] == pytest.approx(
-            math.log(p_x)
-        )
-        assert -ref.free_energy(np.array([x]), W, b, c, mu, lam)[0] - log_z == pytest.approx(
-            math.log(p_x)
-        )
+        likelihood = ref.log_likelihood(np.array([x]), W, b, c, mu, lam)[0]
+        energy = ref.free_energy(np.array([x]), W, b, c, mu, lam)[0]
+        assert likelihood == pytest.approx(math.log(p_x))
+        assert -energy - log_z == pytest.approx(math.log(p_x))
     for h in bits(M):
         p_h = sum(table[x, h] for x in bits(N))
         expected = [sum(table[x, h] * x[i] for x in bits(N)) / p_h for i in range(N)]
@@ -118,9 +115,8 @@ def test_other_offsets_leave_the_distribution():
 def test_a_flipped_machine_has_the_energies_of_the_flipped_states(f, g):
     theta, offsets = ref.flip(THETA, OFFSETS, np.array(f), np.array(g))
     for x, h in itertools.product(bits(N), bits(M)):
-        mirrored = naive_energy(
-            np.abs(np.subtract(x, f)), np.abs(np.subtract(h, g)), theta, offsets
-        )
+        sides = np.abs(np.subtract(x, f)), np.abs(np.subtract(h, g))
+        mirrored = naive_energy(*sides, theta, offsets)
         assert mirrored == pytest.approx(naive_energy(x, h))
 
 
@@ -278,9 +274,8 @@ def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(b
         on_x = np.array([sum(table[s, h] * s[i] for s in bits(N)) / p_h[h] for i in range(N)])
         on_h = np.array([sum(table[x, s] * s[j] for s in bits(M)) / p_x[x] for j in range(M)])
         for new in bits(M):
-            found = ref.sweep(
-                np.array([h]), THETA, just_within(x, on_x), just_within(new, on_h), beta=beta
-            )
+            u_x, u_h = just_within(x, on_x), just_within(new, on_h)
+            found = ref.sweep(np.array([h]), THETA, u_x, u_h, beta=beta)
             assert [tuple(side[0]) for side in found[:2]] == [x, new]
             arrived[new] += p_h[h] * math.prod(
                 on if to else 1 - on for to, on in zip((*x, *new), (*on_x, *on_h), strict=True)

@@ -22,10 +22,8 @@ from numpy.testing import assert_array_equal
 from tests.builders import cbm, holds, lines
 
 PARTS = ("train", "valid", "test")
-ROWS = {
-    part: np.random.Generator(np.random.Philox(key=seed)).integers(0, 2, (3000, 40), np.uint8)
-    for seed, part in enumerate(PARTS)
-}
+RNG = np.random.default_rng(0)
+ROWS = {part: RNG.integers(0, 2, (3000, 40), np.uint8) for part in PARTS}
 TEXTS = {part: lines(rows) for part, rows in ROWS.items()}
 FILE = "toy.train.data"
 
@@ -96,9 +94,8 @@ other = pytest.fixture(serving, name="other")  # another mirror, which has all f
 
 @pytest.fixture(autouse=True)
 def _away_from_this_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        "pooch.core.time", SimpleNamespace(sleep=lambda seconds: None)
-    )  # between tries
+    instantly = SimpleNamespace(sleep=lambda seconds: None)  # between tries
+    monkeypatch.setattr("pooch.core.time", instantly)
     for variable in ("CBM_DATA_DIR", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -116,10 +113,8 @@ def toy(monkeypatch, tmp_path, server, other):
         for part in PARTS:
             urls = tuple(f"{mirror.address}/binary/toy/toy.{part}.data" for mirror in mirrors)
             files.append(File(f"toy.{part}.data", part, (checksum(TEXTS[part]),), urls))
-        rows = dict.fromkeys(PARTS, 3000)
-        small = replace(
-            SOURCES["dna"], folder="binary/toy", forms=(tuple(files),), rows=rows, width=40
-        )
+        small = {"folder": "binary/toy", "rows": dict.fromkeys(PARTS, 3000), "width": 40}
+        small = replace(SOURCES["dna"], forms=(tuple(files),), **small)
         monkeypatch.setitem(SOURCES, "dna", small)
 
     publish()
@@ -140,9 +135,8 @@ def place(tmp_path):
 
 def assert_whole(folder):
     """The files are there, and nothing else is."""
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        f"toy.{part}.data": text for part, text in TEXTS.items()
-    }
+    found = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert found == {f"toy.{part}.data": text for part, text in TEXTS.items()}
 
 
 def assert_loaded():
@@ -156,9 +150,7 @@ def test_fetched_files_are_loaded_from_where_they_were_put(checksum, toy, place)
     result = fetch()
     assert result.stdout == ""
     *urls, line = result.stderr.splitlines()
-    assert [holds(one, f"toy.{part}.data") for one, part in zip(urls, PARTS, strict=True)] == [
-        True
-    ] * 3
+    assert all(holds(one, f"toy.{part}.data") for one, part in zip(urls, PARTS, strict=True))
     assert line.endswith(str(place))
     assert_whole(place)
     assert_loaded()
@@ -256,9 +248,7 @@ def test_what_another_process_has_fetched_meanwhile_is_not_a_failure(
     assert fetching.fetch("dna") == (place, False)
 
 
-@pytest.mark.parametrize(
-    "before", [{}, {FILE: b"0,1\n"}]
-)  # what was there stays until better has come
+@pytest.mark.parametrize("before", [{}, {FILE: b"0,1\n"}])
 def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, server, place, before):
     toy(mirrors=(server,))
     server.moods[URL] = ["wrong"]
@@ -266,9 +256,8 @@ def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, serv
     for name, content in before.items():
         (place / name).write_bytes(content)
     told = fetch(code=2).stderr
-    assert holds(
-        told, f"{server.address}{URL}|{sha256(TEXTS['train'])}|{sha256(TEXTS['train'][::-1])}"
-    )
+    right, wrong = sha256(TEXTS["train"]), sha256(TEXTS["train"][::-1])
+    assert holds(told, f"{server.address}{URL}|{right}|{wrong}")
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
 
 
@@ -323,9 +312,8 @@ def test_a_home_of_nobody_is_named(monkeypatch, command):
 
 def test_addresses_and_checksums_are_well_formed():
     for file in (file for source in SOURCES.values() for form in source.forms for file in form):
-        assert all(
-            re.fullmatch("sha256:[0-9a-f]{64}|git:[0-9a-f]{40}", one) for one in file.checksums
-        )
+        form = "sha256:[0-9a-f]{64}|git:[0-9a-f]{40}"
+        assert all(re.fullmatch(form, checksum) for checksum in file.checksums)
         assert all(re.match("https?://", url) for url in file.urls)
         assert all(url.rpartition("/")[2].removesuffix(".gz") == file.stem for url in file.urls)
     published = [name for name, source in SOURCES.items() if source.forms]

@@ -117,16 +117,11 @@ def test_sparse_matrices_of_scipy_are_filled_up(form, make):
     assert_array_equal(load(path="rows.npz").train, [[1, 0], [0, 1]])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"indices": np.array([9] * 28, np.int32)},
-        {"indices": np.array([-1] * 28, np.int32)},
-        {"shape": np.array([2**30, 2**30])},
-        {"format": np.array(b"bsr")},
-        {"indptr": np.array([0, 5], np.int32)},
-    ],
-)
+DAMAGES = [{"indices": np.array([place] * 28, np.int32)} for place in (9, -1)]
+DAMAGES += [{"indptr": np.array([0, 5], np.int32)}, {"shape": np.array([2**30, 2**30])}]
+
+
+@pytest.mark.parametrize("change", [*DAMAGES, {"format": np.array(b"bsr")}])
 def test_damaged_sparse_matrices_are_refused(change):
     scipy.sparse.save_npz("good.npz", scipy.sparse.csr_matrix(ROWS))
     with np.load("good.npz") as file:
@@ -176,11 +171,7 @@ FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
     "words": (frame_of(kind="a"), ALL, "row 1, column 6 (kind)|drop: [kind]"),
     "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
     "gap": (frame_of(q=[1.0] * 7 + [nan] + [0.0] * 4), ALL, "1 gap|row 8, column 6 (q)|dropna"),
-    "gap behind": (
-        frame_of(q=[nan] * 12),
-        Columns(dropped="1, 2"),
-        "12 gaps|row 1, column 6 (q)|2 more",
-    ),
+    "gaps": (frame_of(q=[nan] * 12), Columns(dropped="1, 2"), "12 gaps|row 1, column 6 (q)|2 more"),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
     "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
     "numbered": (pd.DataFrame(ROWS), Columns(dropped="1"), "column 1 by number|column 2 by name"),
@@ -197,9 +188,10 @@ def test_columns_of_data_frames_that_are_not_units_are_named(what):
     assert holds(refusal(table_of, frame, columns), told)
 
 
-@pytest.mark.parametrize(
-    "kind", [bool, "uint8", "float32", "int64", "Int64", "boolean", "object", "category"]
-)
+TYPES = "bool uint8 float32 int64 Int64 boolean object category"
+
+
+@pytest.mark.parametrize("kind", TYPES.split())
 def test_data_frames_are_rows_whatever_their_types(kind):
     frame = frame_of(label=2).astype({f"p{n}": kind for n in range(5)})
     found = table_of(frame, Columns("1, 2, 3, 4, 5"))
@@ -267,17 +259,13 @@ def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
     assert holds(error, told)
 
 
-@pytest.mark.parametrize(
-    "rows", [frame_of(), ROWS, arrow(frame_of())], ids=["frame", "array", "arrow"]
-)
+@pytest.mark.parametrize("rows", [frame_of(), ROWS, arrow(frame_of())], ids=range(3))
 def test_rows_within_a_grid_are_refused_with_where_to_pass_them(rows):
     grid = {"experiments": {"toy": {"data": {"path": rows}}}}
-    for call in (
-        lambda: cbm.run(grid),
-        lambda: cbm.run("grid.yaml", changes={"data": {"path": rows}}),
-    ):
-        Path("grid.yaml").write_text(GRID)
-        assert holds(refusal(call), f"{type(rows).__name__}|data=rows")
+    Path("grid.yaml").write_text(GRID)
+    changes = {"changes": {"data": {"path": rows}}}
+    for error in (refusal(cbm.run, grid), refusal(cbm.run, "grid.yaml", **changes)):
+        assert holds(error, f"{type(rows).__name__}|data=rows")
 
 
 def test_frames_from_python_are_trained_on_with_their_parts_and_names():
@@ -285,9 +273,8 @@ def test_frames_from_python_are_trained_on_with_their_parts_and_names():
     turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)
     given = {"path": frame_of(label=1), "test": polars(turned), "drop": ["label"], "name": "mine"}
     short = {"trials": 1, "progress": False, "changes": {"epochs": 1, "batch": 2}}
-    parts = cbm.run(
-        "grid.yaml", data=cbm.data("shifting-bar", size=5, bar=1) | {"test": None}, **short
-    )
+    bar = cbm.data("shifting-bar", size=5, bar=1) | {"test": None}
+    parts = cbm.run("grid.yaml", data=bar, **short)
     assert {*parts.summaries()["n_train"]} == {5}
     for more in ({"hold_out": np.int64(3)}, {"hold_out": 2.0}, {"valid": arrow(frame_of(label=1))}):
         rows = cbm.run("grid.yaml", data=given | more, **short).summaries()
