@@ -290,6 +290,8 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     if isinstance(data, str) and not Path(data).is_file():
         return data  # a named set
     given = data if isinstance(data, Mapping) else {"path": data}
+    if {"train", "path"} <= given.keys():
+        raise CbmError("data: train is another word for path; give one of them")
     given = {"path" if name == "train" else name: one for name, one in given.items() if one is not None}
     sources = {name: given[name] for name in ("path", "valid", "test") if name in given}
     default = {"name": "data"} if "path" in sources else {}

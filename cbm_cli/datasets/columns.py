@@ -17,7 +17,7 @@ _LONGEST = 10_000  # characters of a list of columns
 
 def columns_text(given: Any) -> str:
     """Return names and numbers of columns, a list or text separated by commas, as canonical text."""
-    text = str(given) if type(given) is int or (hasattr(given, "dtype") and not given.ndim) else given
+    text = str(given) if type(given) is int or getattr(given, "ndim", 1) == 0 else given
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | set):
         whole = (int(one) if isinstance(one, float) and one.is_integer() else one for one in given)
         text = as_line(map(str, whole))

@@ -43,10 +43,10 @@ def check(file: File, path: Path | None) -> Checked:
     if path is None:
         return Checked(file.stem, None, "missing")
     try:
-        with reading(path):
+        with reading(""):
             content = unpacked(path)
     except FieldError as error:
-        return Checked(file.stem, path, f"wrong: expected {file.checksums[0]}, but {error}")
+        return Checked(file.stem, path, f"wrong: expected {file.checksums[0]}, and it {error}")
     found = []
     for expected in file.checksums:
         kind, _, _ = expected.partition(":")

@@ -35,7 +35,6 @@ _WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged fil
 _LIBSVM = re.compile(rb"^[ \t]*(?:[^\s:,;#]+[ \t]+)?\d+:[^\s,;]*(?:[ \t]+\S*:\S*)*[ \t]*(?:#.*)?$", re.M)
 _MAT_TYPES = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14, 16, 17, 18}  # of numbers, text and arrays
 _TRUTH = {"true": 1.0, "false": 0.0}
-_PART = re.compile(r"(?:[xX]_)?(train|valid|validation|val|test)(?:_data)?")
 _SHOWN = 10  # gaps, or other flaws, that a message lists
 
 
@@ -344,8 +343,12 @@ def _parquet(content: bytes) -> pd.DataFrame:
 
 def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     """Return the names of the parts among numeric arrays, or of the only one of several columns."""
-    named = [(name, match[1]) for name in shapes if (match := _PART.fullmatch(name))]
-    found = {part: name for part in PARTS for name, word in named if word.startswith(part[:3])}
+    found: dict[str, str] = {}
+    for part in PARTS:
+        aliases = (part, "validation", "val") if part == "valid" else (part,)
+        names = [form.format(one) for one in aliases for form in ("{}", "{}_data", "x_{}", "X_{}")]
+        if present := [name for name in names if name in shapes]:
+            found[part] = present[0]
     widths = {name: prod(shape[1:]) for name, shape in shapes.items() if len(shape) > 1}
     widths = {name: width for name, width in widths.items() if width > 1}
     used = {widths.get(name) for name in found.values()}

@@ -266,12 +266,15 @@ def test_rows_within_a_grid_are_refused_with_where_to_pass_them(rows):
     changes = {"changes": {"data": {"path": rows}}}
     for error in (refusal(cbm.run, grid), refusal(cbm.run, "grid.yaml", **changes)):
         assert holds(error, f"{type(rows).__name__}|data=rows")
+    for wrong in ({"train": rows, "path": rows}, {"test": rows}):
+        assert holds(refusal(cbm.run, "grid.yaml", data=wrong), "path")
 
 
 def test_frames_from_python_are_trained_on_with_their_parts_and_names():
     Path("grid.yaml").write_text(GRID)
     turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)
-    given = {"path": frame_of(label=1), "test": polars(turned), "drop": ["label"], "name": "mine"}
+    label = polars(pd.DataFrame({"drop": ["label"]}))["drop"]
+    given = {"path": frame_of(label=1), "test": polars(turned), "drop": label, "name": "mine"}
     short = {"trials": 1, "progress": False, "changes": {"epochs": 1, "batch": 2}}
     bar = cbm.data("shifting-bar", size=5, bar=1) | {"test": None}
     parts = cbm.run("grid.yaml", data=bar, **short)
