@@ -117,7 +117,7 @@ def results() -> tuple[Callable[[bytes], object], list[bytes]]:
                 for number in found.finished(run_id):
                     found.row(run_id, number)
                     found.contents(run_id, number)
-                    found.curve(run_id, number)
+                    found.curves(run_id, [number])
         finally:
             files[which].write_bytes(contents[which])
 

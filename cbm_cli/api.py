@@ -88,7 +88,7 @@ class ResultFrames:
         Columns: ``run_id``, ``trial``, the settings that vary, ``update``, ``epoch``, and the metrics in nats
         per sample.
         """
-        return self._long(experiment, "curve")
+        return self._long(experiment, "curves")
 
     def records(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per record of each finished trial: columns as in `curves`, then the recorders'."""
@@ -183,7 +183,8 @@ class ResultFrames:
         if summary.empty:
             return summary
         keys = [*zip(summary["run_id"], summary["trial"], strict=True)]
-        frames = pd.concat([getattr(store, kind)(*key) for key in keys], keys=keys, names=["run_id", "trial"])
+        found = [getattr(store, kind)(run_id, [number])[0] for run_id, number in keys]
+        frames = pd.concat(found, keys=keys, names=["run_id", "trial"])
         axes = ["run_id", *(axis for axis in axes_of(store.manifest()) if axis in summary)]
         cells = summary[axes].drop_duplicates("run_id")
         return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")

@@ -101,10 +101,8 @@ class TrialStarts:
         how = self.its_cell.evaluate
         watched = "valid" in data.parts and (how.parts is None or "valid" in how.parts.split("+"))
         if self.cell.start_from.machine == "best-valid" and (how.method == "none" or not watched):
-            told = (
-                f"{self.source.name} evaluates no validation part of {data.name}, so it has no best machine"
-            )
-            raise CbmError(f"{told}; write machine: final", field="start_from")
+            told = f"evaluates no validation part of {data.name}, so it has no best machine"
+            raise CbmError(f"{self.source.name} {told}; write machine: final", field="start_from")
 
     def unfinished(self, number: int) -> str:
         """Return the message for a trial that is neither finished nor part of the run."""

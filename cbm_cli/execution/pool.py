@@ -86,7 +86,7 @@ class Processes(Pool):
         while True:
             pool = idle.pop() if idle else ProcessPoolExecutor(1, self.context, work.begin, (self.flag,))
             known = self.known.setdefault(pool, set())
-            sent = [data.digest if data.digest in known else data for data in datasets]
+            sent = [data for data in datasets if data.digest not in known]
             try:
                 self.last[pool] = pool.submit(function, packet, *sent)
             except BrokenProcessPool:  # it died while it had nothing to do
@@ -130,10 +130,9 @@ class Cluster(Pool):
 
     def _lost(self, error: Exception) -> CbmError:
         why = str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__
-        told = (
-            f"--scheduler {self.address}: no Dask scheduler answers ({why}); check that `dask scheduler` runs"
-        )
-        return CbmError(f"{told} there, and the address, such as tcp://HOST:PORT; finished trials are kept")
+        told = f"no Dask scheduler answers ({why}); check that `dask scheduler` runs there, and the address"
+        remedy = "such as tcp://HOST:PORT; finished trials are kept"
+        return CbmError(f"--scheduler {self.address}: {told}, {remedy}")
 
     @property
     def threads(self) -> int:

@@ -132,8 +132,7 @@ class _Queue:
         most = threads * (self.pool.ahead if self.seconds < 1 else 1)
         while len(self.open) < most and (packet := self._next(threads)):
             data = {task.data.digest: task.data for task in packet}
-            order = [*data]
-            tasks = [(task.given, task.begin(), order.index(task.data.digest)) for task in packet]
+            tasks = [(task.given, task.begin(), task.data.digest) for task in packet]
             message = self.work, tasks, self.pool.stopped
             self.open[self.pool.submit(run_packet, message, *data.values())] = packet
 

@@ -44,8 +44,8 @@ class Failure:
 
 # What a task does: work(given, since, data, should_pause, should_stop); a Progress is continued later
 Work = Callable[[Any, Any, Dataset, ShouldStop, ShouldStop], Any]
-# The work; of each task what is given, since when (or an error), and the place of its data; when to stop
-Packet = tuple[Work, Sequence[tuple[Any, Any, int]], ShouldStop]
+# The work; of each task what is given, since when (or an error), and the digest of its data; when to stop
+Packet = tuple[Work, Sequence[tuple[Any, Any, str]], ShouldStop]
 
 
 def train(
@@ -60,24 +60,23 @@ def train(
     return run_trial(trial, data, since, should_pause, compiled(sources), should_stop)
 
 
-def run_packet(packet: Packet, *datasets: Dataset | str) -> tuple[float, list[Any]]:
+def run_packet(packet: Packet, *datasets: Dataset) -> tuple[float, list[Any]]:
     """Do tasks for PACKET seconds, or STRETCH of the first; return the seconds, and the results so far.
 
-    Each result is what the work returns, a Progress to be continued, or a Failure. For data sets that were
-    sent to this process before, only digests are given.
+    Each result is what the work returns, a Progress to be continued, or a Failure. Data sets that were sent
+    to this process before are not sent again.
     """
     (work, tasks, stopped), began, results = packet, time.monotonic(), list[Any]()
-    _kept.update({data.digest: data for data in datasets if isinstance(data, Dataset)})
-    digests = [data if isinstance(data, str) else data.digest for data in datasets]
+    _kept.update({data.digest: data for data in datasets})
 
     def should_pause() -> bool:
         return stopped() or time.monotonic() - began > (PACKET if results else STRETCH)
 
-    for given, since, place in tasks:
+    for given, since, digest in tasks:
         try:
             if isinstance(since, CbmError):
                 raise since
-            results.append(work(given, since, _kept[digests[place]], should_pause, stopped))
+            results.append(work(given, since, _kept[digest], should_pause, stopped))
         except KeyboardInterrupt:
             raise
         except Stopped:

@@ -49,27 +49,26 @@ class Picked(NamedTuple):
 
 
 class Trials:
-    """Finished trials of an experiment, the rows of ``summary.csv``, and the store of their curves."""
+    """Finished trials of an experiment, the rows of ``summary.csv``, and what is kept of them.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        The summary.
+    numbers : callable
+        Returns a column of it; NaN where it is missing.
+    read : callable
+        Returns ``curves`` or ``records`` of trials of a run: kind, run-id, numbers.
+    diverged : array of bool
+        Whether parameters were not finite any more.
+    """
 
     def __init__(self, frame: "pd.DataFrame", store: Store) -> None:
+        none = np.full(len(frame), np.nan)
         self.frame, self.store = frame, store
-        self.numbers, self.read = cache(self._numbers), lru_cache(2)(self._read)
-
-    def _numbers(self, column: str) -> Floats:
-        """A column; NaN where it is missing."""
-        known = column in self.frame
-        return self.frame[column].to_numpy(float) if known else np.full(len(self.frame), np.nan)
-
-    @cached_property
-    def diverged(self) -> NDArray[np.bool_]:
-        """Whether parameters were not finite any more."""
-        return ~np.isnan(self.numbers("diverged"))
-
-    def _read(self, kind: str, run_id: str, numbers: tuple[int, ...]) -> "list[pd.DataFrame]":
-        """The ``curves`` or ``records`` of some trials of a run."""
-        if kind == "curves":
-            return self.store.curves(run_id, numbers)
-        return [self.store.records(run_id, number) for number in numbers]
+        self.numbers = cache(lambda name: frame[name].to_numpy(float) if name in frame else none)
+        self.read = lru_cache(2)(lambda kind, run_id, numbers: getattr(store, kind)(run_id, numbers))
+        self.diverged = ~np.isnan(self.numbers("diverged"))
 
 
 @dataclass(frozen=True, eq=False)

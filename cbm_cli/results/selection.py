@@ -237,11 +237,9 @@ def best_machines(
     frame, manifest = store.summary(), manifest or store.manifest()
     if frame.empty:
         raise store.nothing_yet()
-    sets: dict[Key, list[Cell]] = {}
+    sets, of_data = dict[Key, list[Cell]](), [it for it in manifest.cells[0] if it.split("_")[0] == "data"]
     for cell in make_cells(Trials(frame, store), manifest, Measure(Metric(""))):
-        sets.setdefault(
-            key_of(cell.settings, [it for it in cell.settings if it.split("_")[0] == "data"]), []
-        ).append(cell)
+        sets.setdefault(key_of(cell.settings, of_data), []).append(cell)
     axes, found = axes_of(manifest), list[dict[str, Any]]()
     for cells in sets.values():
         rows = np.concatenate([cell.rows for cell in cells])

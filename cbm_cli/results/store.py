@@ -266,9 +266,8 @@ class Store:
     def nothing_yet(self) -> IncompleteError:
         """Return the error that no trial is finished."""
         lost = not self.journal.path.exists() and any((self.folder / "curves").glob("*.csv"))
-        told = "trials.jsonl is missing; restore it, or start again with: cbm run"
-        why = told if lost else "no trial is finished yet; start with: cbm run"
-        return IncompleteError(f"{self.folder}: {why}")
+        told = "trials.jsonl is missing; restore it, or" if lost else "no trial is finished yet;"
+        return IncompleteError(f"{self.folder}: {told} start with: cbm run")
 
     def lines(self) -> Mapping[str, Mapping[int, LineHead]]:
         """Return the facts of trials by run-id and number, without the rest of their lines."""
@@ -320,12 +319,8 @@ class Store:
         told = f"{self.journal.path}: trial {number} of {run_id} is damaged or missing"
         raise CbmError(f"{told}; cbm run repeats it")
 
-    def curve(self, run_id: str, number: int) -> "pd.DataFrame":
-        """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
-        return self.curves(run_id, [number])[0]
-
     def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
-        """Return the curves of several trials of a run."""
+        """Return the curves of trials of a run: update, epoch, <part>_<metric>, in nats per sample."""
         keys = [(run_id, int(number)) for number in numbers]
         found = [_frame(one.curve) for one in self.journal.lines(keys) if one.curve]
         if len(found) < len(keys):
@@ -333,9 +328,9 @@ class Store:
             raise IncompleteError(f"{self.folder}: {told}")
         return found
 
-    def records(self, run_id: str, number: int) -> "pd.DataFrame":
-        """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
-        return _frame(self.line(run_id, number).records or {"update": []})
+    def records(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
+        """Return what was recorded of trials of a run: update, then the columns of its recorders, if any."""
+        return [_frame(self.line(run_id, int(number)).records or {"update": []}) for number in numbers]
 
     def machine(self, run_id: str, number: int, best: bool = False) -> tuple[Path, bytes]:
         """Return the name and the NPZ file of a trial's machine, final or best-valid; CbmError without it."""

@@ -339,7 +339,7 @@ def test_from_a_grid_to_the_summary(here):
     keys = finished_in(store)
     assert len(keys) == 4
     for key, best in product(keys, (True, False)):
-        curve = store.curve(*key).to_numpy()
+        curve = store.curves(key[0], [key[1]])[0].to_numpy()
         row = curve[1 + curve[1:, 3].argmin()] if best else curve[-1]
         with np.load(io.BytesIO(store.machine(*key, best)[1])) as arrays:
             assert cost_of(dict(arrays), DATA.test) == pytest.approx(row[4], rel=1e-6)

@@ -63,7 +63,7 @@ def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_
     for path in at_once:
         assert continued[path] == at_once[path], path
     if name not in ("early stopping", "divergence"):
-        assert store.curve(RUN, 0)["epoch"].iloc[-1] == LONG
+        assert store.curves(RUN, [0])[0]["epoch"].iloc[-1] == LONG
 
 
 def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tmp_path):
@@ -107,7 +107,7 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
     else:
         assert_array_equal(state.mu[:6], np.load(io.BytesIO(content))["offsets_0"])
     outcome = run_trial(Trial("test", other, 0, 5), THREE_PARTS, Progress(state))
-    last = store.curve(RUN, 0).iloc[-1]
+    last = store.curves(RUN, [0])[0].iloc[-1]
     measured = [name for name in outcome.columns if name.endswith(("log_likelihood", "cost"))]
     assert measured
     for name in measured:
@@ -192,7 +192,7 @@ def curves(experiment):
     """The curve of every trial of the experiment, by offsets and number."""
     store = Store(Path("out") / experiment)
     return {
-        (cell["offsets"], number): store.curve(cell["run_id"], number)
+        (cell["offsets"], number): store.curves(cell["run_id"], [number])[0]
         for cell in store.manifest().cells
         for number in store.finished(cell["run_id"])
     }

@@ -75,9 +75,17 @@ class HandMade:
     def curves(self, run_id, trials):
         return [self.curve(run_id, trial) for trial in trials]
 
-    def records(self, run_id, trial):
-        recorded = {name: [f(u, trial) for u in UPDATES] for name, f in self.recorded.items()}
-        return pd.DataFrame({"update": UPDATES if recorded else [], **recorded})
+    def records(self, run_id, trials):
+        updates = UPDATES if self.recorded else []
+        return [
+            pd.DataFrame(
+                {
+                    "update": updates,
+                    **{name: [f(u, it) for u in updates] for name, f in self.recorded.items()},
+                }
+            )
+            for it in trials
+        ]
 
 
 def rising(update, trial):
