@@ -246,7 +246,7 @@ def run(
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
-    from cbm_cli.cli.output import live, note
+    from cbm_cli.cli.output import live
     from cbm_cli.cores import cores
     from cbm_cli.execution.agenda import make_agenda
     from cbm_cli.execution.precompile import precompile
@@ -263,11 +263,11 @@ def run(
     selected = read_grid(path, texts, trials, names, text=text).select(names)
     with locked(Path(output)):
         agenda = make_agenda(selected, Path(output), folder=path.parent)
-        its = RunProgress(agenda, note) if progress else RunProgress(agenda)
+        its = RunProgress(agenda)
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")  # or new workers would run the user's script again
         try:
-            with live(its.share, its.words) if progress else nullcontext():
+            with live(its.share, its.words) if progress else nullcontext(its.message) as its.message:
                 if agenda.jobs:
                     precompile(agenda, its.message)
                 ending = run_agenda(agenda, its, workers=cores() if jobs is None else jobs)

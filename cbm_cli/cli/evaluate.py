@@ -187,8 +187,8 @@ def _all_of(
 
     try:
         with (
-            closing(evaluate_trials(store, how, manifest, **effort, say=note)) as trials,
-            live(lambda: len(found) / max(total, 1), status),
+            live(lambda: len(found) / max(total, 1), status) as tell,
+            closing(evaluate_trials(store, how, manifest, **effort, say=tell)) as trials,
         ):
             for one in trials:
                 found.append(one)
@@ -196,11 +196,8 @@ def _all_of(
                     about = {"experiment": store.experiment, "trial": f"{one.cell['run_id']} {one.number}"}
                     click.echo(valid_json(about | one.columns))
     except KeyboardInterrupt:
-        done, again = (
-            count(sum(not one.before for one in found), "trial"),
-            "without --again " * effort["again"],
-        )
-        note(f"\nInterrupted; {done} evaluated; the same command {again}continues.")
+        done, again = sum(not one.before for one in found), "without --again " * effort["again"]
+        note(f"\nInterrupted; {count(done, 'trial')} evaluated; the same command {again}continues.")
         raise
     return found
 

@@ -65,10 +65,11 @@ def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 @contextmanager
-def live(share: Callable[[], float], words: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Show on stderr how far something is: a bar on a terminal, elsewhere a line every few seconds.
+def live(share: Callable[[], float], words: Callable[[], Sequence[str]]) -> Iterator[Callable[[str], None]]:
+    """Show progress on stderr: a bar on a terminal, elsewhere a line every few seconds.
 
-    ``share`` is what is made of the whole; ``words`` are a line beside the bar, and lines below it.
+    ``share`` is what is made of the whole; ``words`` are a line beside the bar, and lines below it. Yields a
+    function that prints a note above them.
     """
     from rich.console import Console
     from rich.live import Live
@@ -81,11 +82,11 @@ def live(share: Callable[[], float], words: Callable[[], Sequence[str]]) -> Iter
     how: Any = {"get_renderable": lambda: bar(share(), words()), "refresh_per_second": 4}
     if console.is_terminal:
         with Live(console=console, transient=True, **how):
-            yield
+            yield lambda text: console.print(harmless(text), markup=False, highlight=False, soft_wrap=True)
         return
     threading.Thread(target=tell, daemon=True).start()
     try:
-        yield
+        yield note
     finally:
         ended.set()
 

@@ -140,9 +140,9 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
         precompile(agenda, note)
-    progress = RunProgress(agenda, note)
+    progress = RunProgress(agenda)
     try:
-        with live(progress.share, progress.words):
+        with live(progress.share, progress.words) as progress.message:
             ending = run_agenda(agenda, progress, workers=workers, scheduler=scheduler, fail_fast=fail_fast)
     except KeyboardInterrupt:
         finished = f"{progress.done:,} of {count(progress.total, 'trial')} finished in this run"

@@ -14,10 +14,10 @@ SHOWN = 4  # running trials shown at a time
 
 
 class RunProgress:
-    """How far a run is, and how long it may take; ``say`` hears what the user should know at once."""
+    """How far a run is, and how long it may take; ``message`` gets what the user should know at once."""
 
-    def __init__(self, agenda: Agenda, say: Callable[[str], None] = lambda message: None) -> None:
-        self.message = say
+    def __init__(self, agenda: Agenda) -> None:
+        self.message: Callable[[str], None] = lambda text: None
         self.total, self.done, self.failures = len(agenda.jobs), 0, 0
         self.running: dict[TrialKey, tuple[float, str]] = {}  # shares that are made, and a description
         self.before = 0.0  # trials that were made before this run: shares of those that resume

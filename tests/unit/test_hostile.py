@@ -18,7 +18,7 @@ import pytest
 import yaml
 from cbm_cli import arrays as npz
 from cbm_cli.cli import main
-from cbm_cli.cli.output import bar
+from cbm_cli.cli.output import bar, live
 from cbm_cli.datasets import files
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler, Scheme
@@ -470,6 +470,17 @@ def test_markup_of_rich_is_text(capsys):
     Console().print(bar(0.5, ["[red]x :smile:", "[bold]y"]))
     said = capsys.readouterr().out
     assert [word in said for word in ("[red]x :smile:", "[bold]y")] == [True] * 2
+
+
+def test_a_note_is_printed_above_the_bar_and_not_into_it(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with live(lambda: 0.5, lambda: ["1 of 2 trials"]) as tell:
+        tell("begun")  # with the bar below it
+        tell("lost [red]x")
+    before, _, after = capsys.readouterr().err.partition("lost [red]x")
+    assert "1 of 2 trials" in before
+    assert before.endswith("\x1b[2K")  # the bar is erased first
+    assert after.startswith("\n")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
