@@ -56,8 +56,8 @@ def file_of(layers, kind, /, seed=1, **changes):
 
 
 # Arrays of a machine of 4-1-1 units whose mean field does not settle: the mean m = 2 p - 1 of both
-# hidden
-# units follows m <- tanh(m) and falls like sqrt(3 / 4n), so that p still moves by 2e-4 in round 100
+# hidden units follows m <- tanh(m) and falls like sqrt(3 / 4n), so that p still moves by 2e-4 in
+# round 100
 SLOW = {
     "weights_0": np.zeros((4, 1)),
     "weights_1": np.full((1, 1), 4.0),

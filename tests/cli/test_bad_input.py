@@ -19,19 +19,6 @@ def with_line(text, line):
     return text.replace("batch: full", f"batch: full\n    {line}") if line else text
 
 
-# What is wrong with a grid is tested in test_grid, with a machine file in test_machines, with rows
-# in
-# test_files; here, that commands say it.
-
-
-def test_what_is_not_there_is_named():
-    for words, told in {
-        "run grid.yaml --set learning_rate": "FIELD=VALUE",
-        "evaluate none.npz --data bars-and-stripes:size=2": "none.npz",
-    }.items():
-        assert told in cbm(*words.split(), code=2).stderr
-
-
 LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
 LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
 HUGE = LARGE.replace("size: 20", "size: 40").replace("17", "40").replace("none", "exact")

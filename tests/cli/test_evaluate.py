@@ -227,23 +227,3 @@ def test_a_doubtful_estimate_advises_more_temperatures(layers, kind):
     assert [json.loads(line)["doubtful"] for line in said.stdout.splitlines()] == [True, True]
     [warning] = filter(None, said.stderr.splitlines())  # once: log Z is that of both parts
     assert holds(warning, "m.npz|--temperatures")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ("m.npz --ais --rows 5", "--rows|--data"),
-        ("out --exact --ais", "--exact|--ais"),
-        ("out --ais --temperatures 2", "--temperatures"),
-        ("out --exact --runs 5", "--runs|--exact"),
-        ("out --pseudo --temperatures 50", "--temperatures|--pseudo"),
-        ("out --pseudo --seed 3", "--seed|--pseudo"),
-        ("m.npz --ais --again --data d.npy", "--again|results"),
-        ("m.npz --ais --select sampler=CD-1 --data d.npy", "--select|results"),
-    ],
-)
-def test_options_that_exclude_each_other_or_have_no_effect_are_refused(arguments, told):
-    np.savez("m.npz", **machine_file(layered(RBM, 1), "rbm"))
-    before = summary("out")
-    assert holds(cbm("evaluate", *arguments.split(), code=2).stderr, told)
-    assert summary("out") == before

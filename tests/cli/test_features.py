@@ -14,7 +14,7 @@ from cbm_cli.report.learned import normalised, shape_of, tile_panel
 from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.builders import cbm, files, holds
+from tests.builders import cbm, holds
 from tests.networks import SLOW, file_of
 from tests.oracles import joint, sigmoid, states
 
@@ -148,29 +148,3 @@ def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kin
     assert_allclose(data.train / 255, train[shown - 1], rtol=0, atol=0.5 / 255 + 1e-6)
     ends = np.array([0.0, 0.04, 0.05, 0.5, 0.95, 0.96, 1.0, 0.3])  # which are not outside
     assert unbalanced(ends) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ("", "--data"),
-        ("--data rows.npy:treshold=0.1", "treshold|threshold"),
-        ("--data rows.npy:threshold", "threshold|shifting-bar:size=9,bar=1"),
-        ("--data rows.npy:flip=1,flip=0", "flip"),
-        ("--data bars-and-stripes:size=3", "9|4"),
-        ("--data nothing", "nothing|bars-and-stripes"),
-        ("--data rows.npy --layer 2", "--layer 2|1 hidden layer"),
-        ("--data rows.npy --layer 0", "--layer"),
-        ("--data two.npz -o ./two.npz", "-o two.npz"),
-        ("--data rows.npy -o ./m.npz", "-o m.npz"),
-    ],
-)
-def test_impossible_requests_are_refused_and_nothing_is_written(arguments, told):
-    save()
-    np.save("rows.npy", ROWS)
-    np.savez("two.npz", train=ROWS, test=ROWS)
-    before = files(".", ".npy", ".npz")
-    words = arguments if "-o" in arguments else f"-o out.npz {arguments}"
-    refused = cbm("features", "m.npz", *words.split(), code=2)
-    assert holds(refused.stderr, told)
-    assert files(".", ".npy", ".npz") == before

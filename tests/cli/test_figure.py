@@ -211,28 +211,6 @@ def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
         assert_array_equal(shown(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
 
 
-@pytest.mark.parametrize(
-    ("words", "place", "content"),
-    [
-        ("curves toys --xlim 5", "--xlim 5", "0:1000"),
-        ("curves toys --ylim 3:1", "--ylim 3:1", "LOW:HIGH"),
-        ("curves toys --log z", "--log z", "x,y"),
-        ("curves toys --size big", "--size big", "6.5x4"),
-        ("finals toys --metric weight_norm --metric b", "--metric", "2"),
-        ("filters toys --layer 2", "--layer 2", "1"),
-        ("finals toys --statistic mean", "--statistic mean", "max"),
-        ("data", "data", "cbm plot data"),
-        ("cruves toys", "", "curves"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said(results, tmp_path, words, place, content):
-    folder = [] if words == "data" else [results]
-    said = cbm("plot", *folder, *words.split(), "-o", tmp_path / "p.png", code=2)
-    assert problems_of(said) == [(place, "")]
-    assert content in said.stderr
-    assert not (tmp_path / "p.png").exists()
-
-
 # Machines by name, captions, fonts, notebooks
 
 

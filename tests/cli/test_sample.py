@@ -15,7 +15,7 @@ from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
-from tests.builders import arrays, cbm, files, holds, refusal
+from tests.builders import arrays, cbm, holds, refusal
 from tests.networks import (
     RBM,
     THREE,
@@ -133,25 +133,6 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
     W, b, lam = its[0][0], its[1][0], its[2][1]
     expected = ref.visible_mean(found["hidden"][:, : sizes[1]], W, b, lam)
     assert_allclose(found["means"], expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ("", "--output"),
-        ("-o s.npz --sampler CD-1", "--sampler CD-1|gibbs|PT_c"),
-        ("-o s.npz --sampler PT_1", "PT_1|2"),
-        ("-o s.npz --steps 0", "--steps"),
-        ("-o s.npz -n 0", "--count"),
-        ("-o m.npz/s.npz --steps 1", "m.npz"),
-    ],
-)
-def test_impossible_requests_are_refused_and_nothing_is_written(arguments, told):
-    save()
-    before = files(".", ".npz")
-    refused = cbm("sample", "m.npz", *arguments.split(), code=2)
-    assert holds(refused.stderr, told)
-    assert files(".", ".npz") == before
 
 
 def exact_conditional(machine, layers, row):

@@ -211,12 +211,9 @@ def values_of(name: str, updates: int, outcome: Outcome) -> Values:
 
 
 # Measured: with every parameter moved by its rounding (2^-23, relative) after every update, as
-# another order
-# of sums would move it, values move by up to 1e-6 (1 + |value|) in 20 updates and 2e-5 in 200,
-# most in mean
-# field, which stops a round earlier or later. Another instruction set (AVX2 for AVX-512) passes; a
-# learning
-# rate 0.2% too large does not.
+# another order of sums would move it, values move by up to 1e-6 (1 + |value|) in 20 updates and
+# 2e-5 in 200, most in mean field, which stops a round earlier or later. Another instruction set
+# (AVX2 for AVX-512) passes; a learning rate 0.2% too large does not.
 TOLERANCE = {SHORT: 1e-5, LONG: 1e-4}
 ROUNDS = 1.5  # of mean field, a batch
 TRIES = 16  # nudged runs

@@ -86,28 +86,6 @@ def test_commands_read_the_same_cells(results):
     assert table[["learning_rate", "offsets"]].values.tolist() == [[0.01, "00"], [0.3, "00"]]
 
 
-@pytest.mark.parametrize(
-    ("command", "choice", "named"),
-    [
-        ("table", "learning_rate=0.2", "0.01|0.1|0.3"),
-        ("best", "learning_rate=0.2", "0.01|0.1|0.3"),
-        ("evaluate", "learning_rate=0.2", "0.01|0.1|0.3"),
-        ("plot -o x.png curves", "learning_rate=0.2", "0.01|0.1|0.3"),
-        ("table", "learnin_rate=0.1", "learning_rate"),
-        ("table", "nonsense=1", "offsets|learning_rate"),
-        ("table", "batch=10", "offsets|learning_rate"),
-        ("table", "learning_rate", "SETTING=VALUE"),
-        ("table", "=0.1", "SETTING=VALUE"),
-    ],
-)
-def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, choice, named):
-    first, *rest = command.split()
-    found = cbm(first, results, *rest, "sweep", "--select", choice, code=2)
-    ((place, _),) = problems_of(found)
-    assert place.partition("=")[0] == f"--select {choice.partition('=')[0]}"
-    assert holds(found.stderr, named)
-
-
 def test_values_are_distinguished_by_their_whole_text():
     values = [[500, 500], [500], "007", 7, "x, y=2"]
     cells = [{"run_id": n, "hidden": value} for n, value in enumerate(values)]
@@ -209,23 +187,6 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     assert "length" in str(refusal(chosen, together, "rate"))
     (choice,) = chosen(together, "rate", "length")
     assert choice.values == {"rate": 1, "length": 100}
-
-
-@pytest.mark.parametrize(
-    ("options", "place", "named"),
-    [
-        ("--choose nonsense", "--choose nonsense", "offsets|learning_rate"),
-        ("--choose batch", "--choose batch", "offsets|learning_rate"),
-        ("--choose=", "--choose", "none"),
-        ("--by valid", "--by valid", "--choose"),
-        ("--choose none --by test", "--by test", "--choose"),
-        ("--choose learning_rate --rows learning_rate", "--rows learning_rate", "none"),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused(results, options, place, named):
-    found = cbm("table", results, "sweep", *options.split(), code=2)
-    assert problems_of(found) == [(place, "")]
-    assert all(word in found.stderr for word in named.split("|"))
 
 
 def test_an_experiment_without_the_setting_is_named_after_the_others(results, tmp_path):
