@@ -34,7 +34,7 @@ experiments:
     table: {scale: total}
 """
 
-MACHINES = {  # what a grid of each kind of machine needs beside data, learning rate and length
+MACHINES = {  # what a grid of each kind of machine needs besides data, learning rate and length
     "rbm": {"model": "{kind: rbm, hidden: 4}", "offsets": "dd^b", "sampler": "PCD-1"},
     "dbm": {"model": "{kind: dbm, hidden: [6, 5]}", "offsets": "ddd^b_s", "sampler": "PCD-1"},
     "auto-encoder": {"model": "{kind: auto-encoder, hidden: half}", "offsets": "dd^b_s"},
@@ -84,11 +84,10 @@ SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+)|(.+?))(?:: ([\w.<]+))?: ")
 
 
 def problems_of(error):
-    """Return what is said apart from words: (place, field) of each problem.
+    """Return (place, field) of each problem, without its words.
 
-    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else what
-    stands before
-    the first colon: a file or an option. Without a field there is ``""``.
+    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else the text before the
+    first colon: a file or an option. Without a field there is ``""``.
     """
     error = getattr(error, "error", error)
     said = [SAID.match(line) for line in str(error).split("\n")]
@@ -110,7 +109,7 @@ def pairs(fields):
 
 
 def mistakes(table):
-    """Return bad grids and what is told of them, from lines such as ``rbm chains 1 = @0 | [2,
+    """Return bad grids and their complaints, from lines such as ``rbm chains 1 = @0 | [2,
     @0]``.
 
     That is a kind of machine, the field of the complaint (``-``: none), and words that it names;

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import GRID, cbm
 
-# Else every process that a test starts compiles the package anew, a third of its start
+# Else every process that a test starts compiles the package again, a third of its start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -29,9 +29,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def real_data_dir() -> Path:
-    """Return the folder of real data files: CBM_DATA_DIR, else shared/data beside the
-    repository.
-    """
+    """Return the folder of real data files: CBM_DATA_DIR, else shared/data next to the repository."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("CBM_DATA_DIR") or beside).expanduser()
     if not any(any(place.glob("train-images-idx3-ubyte*")) for place in (folder, folder / "mnist")):

@@ -83,7 +83,7 @@ def dbm(rng: np.random.Generator, sizes: Sequence[int] = tuple(DEEP_SIZES)) -> C
 
 
 def differences(case: Case, updates: int = 2) -> list[str]:
-    """Make updates with the kernels and with the reference; say where they differ.
+    """Make updates with the kernels and with the reference; return where they differ.
 
     A hidden state that differs may be a random number at its threshold: then what follows is
     another path.

@@ -76,13 +76,13 @@ def _changed(content, change):
 
 
 def change_record(experiment, key, change):
-    """Let a function change the JSON of a trial's record in its place, and seal it anew."""
+    """Let a function change the JSON of a trial's record in its place, and seal it again."""
     path, line = Path(experiment, "trials.jsonl"), lines_of(experiment)[key]
     path.write_bytes(path.read_bytes().replace(line, _changed(line, change) + b"\n"))
 
 
 def change_manifest(experiment, change):
-    """Let a function change the JSON of a manifest, and seal it anew."""
+    """Let a function change the JSON of a manifest, and seal it again."""
     path = Path(experiment, "manifest.json")
     path.write_bytes(_changed(path.read_bytes(), change))
 
@@ -97,7 +97,7 @@ def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", 
 
 
 def as_text(content):
-    """An NPZ file as it stands in a record."""
+    """An NPZ file as text of a record."""
     return base64.b64encode(zlib.compress(content)).decode()
 
 

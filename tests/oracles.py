@@ -82,7 +82,7 @@ def rbm(W, b, c):
 
 
 def flattened(machine, dtype=np.float32):
-    """A machine of `networks.layered` without offsets, even layers beside even ones."""
+    """A machine of `networks.layered` without offsets, even layers next to even ones."""
     weights, biases, offsets = machine
     layers = [len(bias) for bias in biases]
     plain = [np.array(bias) for bias in biases]

@@ -163,7 +163,7 @@ def bounds_of(axes):
 
 
 def ticks_of(axis):
-    """Numbers or names along an axis, by where they stand."""
+    """Numbers or names along an axis, by place."""
     low, high = sorted(axis.get_view_interval())
     named = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
     return {float(place): label.get_text() for place, label in named if low <= place <= high}

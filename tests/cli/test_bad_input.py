@@ -1,6 +1,4 @@
-"""What a user gets wrong is told in one message that names the place and the remedy; exit code
-2.
-"""
+"""A user's mistake gives one message that names the place and the remedy; exit code 2."""
 
 import os
 from pathlib import Path

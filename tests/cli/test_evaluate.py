@@ -154,7 +154,7 @@ def test_a_table_counts_doubtful_evaluations_and_shows_what_is_proved_of_disprov
     assert other["run_id"] == key[0]
     proved = {"ais_doubtful": 1.0, "train_log_likelihood_at_most_ais": -36.25}
     change_record("out/bars", key, lambda record: record["row"].update(proved))
-    Path("out/bars/summary.csv").unlink()  # it is made anew from the records
+    Path("out/bars/summary.csv").unlink()  # it is written again from the records
     told = cbm(*table).stdout
     assert "DOUBTFUL: the last log Z of 1 trial " in told
     assert "≤: at most. Known states disprove the estimates of 1 trial;" in told

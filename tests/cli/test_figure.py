@@ -110,7 +110,7 @@ def machine(trials, trial=0, learning_rate=0.1, **settings):
     return weights_of(path)
 
 
-# Each kind of picture beside its files
+# Each kind of picture with its files
 
 
 def test_curves_of_a_record_are_those_of_the_files(results, toys):

@@ -48,7 +48,7 @@ def results(made, tmp_path):
 
 
 def written(results, *experiments):
-    """Write the page beside the results; return its path, and what the command says."""
+    """Write the page next to the results; return its path, and what the command says."""
     target = results.parent / "page.html"
     return target, cbm("report", results, *experiments, "-o", target).stderr
 

@@ -386,7 +386,7 @@ def test_what_lists_and_reads_does_not_import_what_computes(finished):
     for command, needed in (
         ("--help", set()),
         ("ls grid.yaml", {"pydantic"}),
-        ("table out", {"numpy", "pandas", "pydantic"}),  # the settings say which columns are texts
+        ("table out", {"numpy", "pandas", "pydantic"}),  # the settings know which columns are texts
     ):
         code = "import sys; from cbm_cli.cli import main; main(sys.argv[1:], standalone_mode=False)"
         code += f"\nprint(*(name for name in {heavy} if name in sys.modules))"

@@ -53,7 +53,7 @@ RECORDER = "def norm(snapshots, context):\n    return {'norm': abs(snapshots.W).
 
 
 def verify(*arguments, sample="all", code=0):
-    """What is told of trials, by experiment and number of the trial."""
+    """Verdicts on trials, by experiment and number of the trial."""
     words = "--sample", sample, "--json", "-j", 0
     lines = cbm("verify", "out", *arguments, *words, code=code).stdout.splitlines()
     return {(found["experiment"], found["number"]): found for found in map(json.loads, lines)}

@@ -232,7 +232,7 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_reported(grid):
         return forward, reverse_ais(machine, base, samples, 1, temperatures)
 
     found, back = both(5)
-    assert found.effective_sample_size > 5  # which alone is no doubt
+    assert found.effective_sample_size > 5  # which alone is not doubtful
     assert found.interval[1] < back.interval[0]
     assert apart(found.interval, back.interval)
     assert apart(back.interval, found.interval)

@@ -43,8 +43,8 @@ def tracked():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The source distribution of the clone unpacked, and the wheel that is built from it,
-    unpacked beside.
+    """The source distribution of the clone unpacked, and the wheel that is built from it, unpacked next to
+    it.
     """
     pytest.importorskip("setuptools", minversion="77")  # of the extra dev
     if not (ROOT / ".git").exists():

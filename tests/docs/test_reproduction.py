@@ -1,4 +1,4 @@
-"""The scripts in reproduction/: published values beside obtained ones, findings, and commands of
+"""The scripts in reproduction/: published values next to obtained ones, findings, and commands of
 figures.
 """
 
@@ -25,7 +25,7 @@ GRID = read_grid(ROOT / "experiments.yaml").experiments
 
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
-    """The scripts as modules, found as Python finds them beside the one that it runs."""
+    """The scripts as modules, found as Python finds them next to the one that it runs."""
     names = "compare", "figures", "findings", "pages", "published", "scoreboard"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "reproduction")

@@ -1,6 +1,6 @@
-"""Write the golden files anew: ``python -m tests.golden.make``, after bumping KERNEL_VERSION.
+"""Write the golden files again: ``python -m tests.golden.make``, after bumping KERNEL_VERSION.
 
-The results that outputs are of are made anew only where ``results.zip`` is missing.
+The results behind the outputs are made again only if ``results.zip`` is missing.
 """
 
 import tempfile

@@ -96,7 +96,7 @@ def test_what_has_no_variance_does_not_move_and_its_neighbours_have_their_steps(
 
 
 def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
-    """Variances of units far apart are no reason to refuse: the step of b is the one of a single
+    """Variances of units far apart are not refused: the step of b is the one of a single
     unit.
     """
     b = np.array([0.0, -14.0])

@@ -38,7 +38,7 @@ def settings(hidden=(4, 3), **changes):
 
 
 def pretrained(its):
-    """The pre-training, and where the trial stands at its end."""
+    """The pre-training, and the state of the trial at its end."""
     pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
     now.state = pretraining.first_state(now)
     while not pretraining.is_done(now):
@@ -184,7 +184,7 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypa
     four = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.05, 0.03, 0.02]")
     run(four, "together", jobs=jobs)
     assert len({*calls}) == 2 * (jobs == 0)
-    assert len(calls) < 2 * steps  # not four times as many; pieces end by the clock
+    assert len(calls) < 2 * steps  # not four times more; pieces end by the clock
     (stored,) = layers_in("together/deep")  # one folder for all four cells
     assert sorted(path.name for path in stored.iterdir()) == ["trial-000.npz", "trial-001.npz"]
     assert len(alone) == 4
@@ -242,7 +242,7 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     forget("out/deep", *(key for key in lines_of("out/deep") if key[1] == 0))
     run(GRID, "out")
     assert contents_of("out").items() >= whole.items()
-    assert path.read_bytes() == layers  # mended, so that no later run trains them again
+    assert path.read_bytes() == layers  # repaired, so that no later run trains them again
     others = (("epochs: 10", "epochs: 11"), ("_rate: 0.2", "_rate: 0.3"), ("seed: 5", "seed: 6"))
     for number, change in enumerate(others, 2):
         run(GRID.replace(*change, 1), "out")

@@ -66,7 +66,9 @@ def test_dense_products_are_those_of_float64(multiply, turned, views):
         multiply(*arrays)
         assert_array_equal(arrays[2], exactly(*pair))
         if 2 in views:
-            assert np.isnan(arrays[2].base).sum() == 5 * rows  # nothing beside the view is written
+            assert (
+                np.isnan(arrays[2].base).sum() == 5 * rows
+            )  # nothing outside of the view is written
 
 
 def words_of(x):
@@ -99,7 +101,7 @@ def spoiled(bits):
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("units", UNITS)
 def test_products_of_binary_rows_are_those_of_float64(units, turned):
-    turn = units % 6  # each density beside each size
+    turn = units % 6  # each density with each size
     densities = itertools.cycle(DENSITIES[turn:] + DENSITIES[:turn])
     for (rows, columns), density in zip(itertools.product(ROWS, COLUMNS), densities, strict=False):
         x, W = binary(rows, units, density), whole((units, columns))

@@ -31,7 +31,7 @@ def relaxed_excess(x, y):
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    """A function that loads a kernel anew, as another process would."""
+    """A function that loads a kernel again, as another process would."""
     monkeypatch.setattr(compiling, "CACHE", tmp_path / "cache")
     path = tmp_path / "toy_kernels.py"
     path.write_text(KERNELS)
@@ -53,7 +53,7 @@ def use(kernel):
 
 
 def python(script, *words, **environment):
-    """What a script prints in a process of its own, beside the kernels of the working folder."""
+    """What a script prints in a process of its own, with the kernels of the working folder."""
     given = os.environ | {"PYTHONPATH": os.pathsep.join((".", str(ROOT)))} | environment
     command = [sys.executable, *words, "-c", script]
     return subprocess.check_output(command, env=given, text=True).split()

@@ -130,7 +130,7 @@ def test_one_trial_of_a_packet_that_kills_its_worker_fails_and_the_others_finish
     monkeypatch.setattr(spread, "PACKET", 500.0)  # many trials in one message
     results = [*run(toy_jobs(*[Trial] * 5, Deadly, *[Trial] * 6), 1)]
     assert kinds(results) == [Outcome] * 5 + [Failure] + [Outcome] * 6
-    assert len(results) == 12  # no result is told twice
+    assert len(results) == 12  # no result is reported twice
     assert max(packets) > 1
 
 

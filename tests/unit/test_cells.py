@@ -1,4 +1,4 @@
-"""Cells: what is told of the trials of a run, and that every reader tells the same."""
+"""Cells: numbers about the trials of a run, the same for every reader."""
 
 import json
 from math import inf, nan, sqrt

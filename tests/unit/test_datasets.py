@@ -323,7 +323,7 @@ def test_a_line_describes_what_was_loaded(mnist):
 
 
 def state_of(name):
-    """The state of a set in a list and, alike, alone, and what else is told of it."""
+    """The state of a set in a list and, alike, alone, and further text about it."""
     listed = cbm("data", "list", code=1)  # since one is damaged
     state = re.search(rf"^{name}  .*?[%?]  +(\w+)", listed.stdout, re.M)[1]
     words, code = ("data", "list", name), int(state == "damaged")

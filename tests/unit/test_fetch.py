@@ -40,7 +40,7 @@ URL = f"/binary/toy/{FILE}"
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves ``files``; ``moods`` say how a path is served, once for each request, then as it
+    """Serves ``files``; ``moods`` decide how a path is served, once for each request, then as it
     should be.
     """
 

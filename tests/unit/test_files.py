@@ -178,7 +178,7 @@ def with_value(value: float) -> np.ndarray:
 
 with zipfile.ZipFile(zipped := io.BytesIO(), "w") as archive:
     archive.writestr("xl/workbook.xml", "x")
-BAD = {  # content, and what is told of the file
+BAD = {  # content, and the message about the file
     "text cut into by zeros": (b"0,1\n1,\0\0\n", "NPY"),
     "missing": (None, ""),
     "empty": (b"", ""),

@@ -53,7 +53,7 @@ def test_an_array_next_to_train_that_could_be_a_part_is_named(others):
     assert holds(error, f"train|{others[-1]} (3 x 5)")
 
 
-# Values beside the ends of a scale, and remedies that work
+# Values outside of the ends of a scale, and remedies that work
 
 
 @pytest.mark.parametrize("noise", [2.3e-16, -1e-17, 1e-9, -9e-7])
@@ -77,7 +77,7 @@ def test_errors_of_rounding_at_the_ends_are_the_ends(noise, scale):
         ([[0, 16], [3, 1]], "16", {}),
         ([[0, 255], [3, 1]], "255", {}),
         ([[1.25, 1.5], [1.5, 1.25]], "1.25", {}),
-        ([[-1.0, -2], [-2, -1]], "-2|-1", {}),  # for which there is no option
+        ([[-1.0, -2], [-2, -1]], "-2|-1", {}),  # without an option for it
     ],
 )
 def test_the_remedies_for_values_off_the_scale_work(values, shown, how):
@@ -112,7 +112,7 @@ def test_sparse_matrices_of_scipy_are_filled_up(form, make):
     scipy.sparse.save_npz("rows.npz", make(ROWS.astype(float)).asformat(form))
     assert_array_equal(load(path="rows.npz").train, ROWS)
     assert_array_equal(load(path="rows.npz", drop=[1, 3]).train, ROWS[:, [1, 3, 4]])
-    twice = ([0.5, 0.5, 1.0], ([0, 0, 1], [0, 0, 1]))  # entries that stand twice are added
+    twice = ([0.5, 0.5, 1.0], ([0, 0, 1], [0, 0, 1]))  # entries that occur twice are added
     scipy.sparse.save_npz("rows.npz", scipy.sparse.coo_matrix(twice, (2, 2)))
     assert_array_equal(load(path="rows.npz").train, [[1, 0], [0, 1]])
 

@@ -16,7 +16,7 @@ from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of,
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments.yaml"
 
-# Lines 1 to 8 of most files below; what a test is about stands on line 9 and after.
+# Lines 1 to 8 of most files below; what a test is about is on line 9 and after.
 PLAIN = """\
 experiments:
   toy:

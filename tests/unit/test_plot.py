@@ -268,7 +268,7 @@ def test_smooth_is_a_centered_running_mean():
 
 
 def test_every_update_weighs_alike_in_a_running_mean_of_records():
-    """Rows stand dense in a window; each update between rows has the value of the nearest row."""
+    """Rows are dense in a window; each update between rows has the value of the nearest row."""
     x = np.unique(np.concatenate([UPDATES, np.arange(400, 500)]))
     rows = pd.Series(np.random.default_rng(1).normal(size=len(x)), index=x)
     fine = np.arange(0, 1000, 0.01) + 0.005

@@ -1,4 +1,4 @@
-"""The JSON schema of grids, beside the reader: what one accepts or refuses, the other does, too."""
+"""The JSON schema of grids agrees with the reader: both accept and refuse the same."""
 
 import json
 from pathlib import Path

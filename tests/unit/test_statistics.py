@@ -62,7 +62,7 @@ def test_a_difference_of_few_pairs_or_of_diverged_trials_has_no_end():
     eight, worse = sample(*range(8)), sample(*[-inf] * 4, 3, 4, 5, 6)
     assert hodges_lehmann(worse, eight, 0.05) == (-inf, -inf, -1)  # the fourth largest of 36 means
     same = hodges_lehmann(sample(*range(8), nan), sample(*range(1, 9), -inf), 0.05)
-    assert same == (-1, -1, -1)  # two that diverged are no pair
+    assert same == (-1, -1, -1)  # two that diverged are not a pair
     assert np.isnan(hodges_lehmann(sample(1, nan), sample(nan, 1), 0.05)).all()
     assert np.isnan(hodges_lehmann({}, {}, 0.05)).all()
 
