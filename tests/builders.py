@@ -86,8 +86,8 @@ SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+)|(.+?))(?:: ([\w.<]+))?: ")
 def problems_of(error):
     """Return (place, field) of each problem, without its words.
 
-    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else the text before the
-    first colon: a file or an option. Without a field there is ``""``.
+    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else the text
+    before the first colon: a file or an option. Without a field there is ``""``.
     """
     error = getattr(error, "error", error)
     said = [SAID.match(line) for line in str(error).split("\n")]

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def real_data_dir() -> Path:
-    """Return the folder of real data files: CBM_DATA_DIR, else shared/data next to the repository."""
+    """Return the folder of real data files: CBM_DATA_DIR, or shared/data next to the clone."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("CBM_DATA_DIR") or beside).expanduser()
     if not any(any(place.glob("train-images-idx3-ubyte*")) for place in (folder, folder / "mnist")):

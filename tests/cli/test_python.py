@@ -203,7 +203,7 @@ def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [None, ""])
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(own, monkeypatch):
-    """And leaves the environment as it was: programs that start later import modules next to them."""
+    """And leaves the environment as it was: later programs import modules next to them."""
     text = "import os, cbm_cli\nprint('begun')\nbefore = dict(os.environ)\n"
     text += "cbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\n"
     Path("script.py").write_text(f"{text}assert before == os.environ\n")

@@ -43,9 +43,7 @@ def tracked():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The source distribution of the clone unpacked, and the wheel that is built from it, unpacked next to
-    it.
-    """
+    """The unpacked source distribution of the clone, and next to it the wheel built from it."""
     pytest.importorskip("setuptools", minversion="77")  # of the extra dev
     if not (ROOT / ".git").exists():
         pytest.skip("not in a clone")
