@@ -133,19 +133,16 @@ def read_parts(
 
 def _matched(parts: dict[str, Table], width: int, names: tuple[str, ...]) -> dict[str, Table]:
     """Return parts with the columns of the first, matched by name; sparse ones are filled up with zeros."""
-    width = max(width, *(part.values.shape[1] for part in parts.values()))
-    for name, part in parts.items():
-        missing = width - part.values.shape[1]
-        if part.sparse and missing:
-            with reading(part.where):
-                check_size(len(part.values) * width * part.values.itemsize)
-            values = np.pad(part.values, ((0, 0), (0, missing)))
-            parts[name] = replace(part, values=values)
-    train = parts["train"]
-    for name, part in parts.items():
+    width, train = max(width, *(part.values.shape[1] for part in parts.values())), parts["train"]
+    for name, part in parts.items():  # train first
         with reading(part.where, name):
+            missing = width - part.values.shape[1]
+            if part.sparse and missing:
+                check_size(len(part.values) * width * part.values.itemsize)
+                part = replace(part, values=np.pad(part.values, ((0, 0), (0, missing))))
             if names and part.names:
                 part = in_order(part, names, len(names), "the machine")
+            train = part if name == "train" else train
             parts[name] = in_order(part, names or train.names, train.values.shape[1], train.where)
     return parts
 
@@ -157,7 +154,8 @@ def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: tuple[str, 
         rows: dict[str, Any] = units
         dataset = Dataset(spec.unflipped, **rows, levels=levels, image=train.image, names=train.names)
     elif spec.name in _TOYS:
-        dataset = _TOYS[spec.name](**{option: getattr(spec, option) for option in SOURCES[spec.name].options})
+        sizes = SOURCES[spec.name or ""].options
+        dataset = _TOYS[spec.name](**{option: getattr(spec, option) for option in sizes})
     else:
         dataset = _published(spec)
     if spec.hold_out or spec.hold_out_test:

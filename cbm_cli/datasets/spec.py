@@ -243,7 +243,7 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
         missing = [f"{file}{near(file)}" for file in files if not file.is_file()]
         return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
     try:
-        SOURCES[data.name].locate()
+        SOURCES[data.name or ""].locate()
     except FieldError as error:
         return str(error)
     return ""

@@ -29,7 +29,7 @@ class Option(NamedTuple):
     value: Any  # validated
 
 
-Row = Mapping[str, Option]
+Given = Mapping[str, Option]
 # By identity: given values, and the reason why they change nothing, "" if they do somewhere
 Effects = dict[int, tuple[Value, str]]
 
@@ -141,7 +141,7 @@ class Reader:
         exclude: list[Condition],
         when: list[tuple[Condition, dict[str, Option]]],
         node: Value,
-    ) -> dict[Settings, Row]:
+    ) -> dict[Settings, Given]:
         """Return the cells of the experiment at ``node`` in order, the last axis fastest, each once.
 
         Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell.
@@ -154,7 +154,7 @@ class Reader:
             self.problems.add(node, told)
         if missing or many:
             return {}
-        cells: dict[Settings, Row] = {}
+        cells: dict[Settings, Given] = {}
         left = 0
         for row in product(*axes.values()):
             cell = dict(zip(axes, row, strict=True))
@@ -181,7 +181,7 @@ class Reader:
             self.problems.add(node, "has no cell left; exclude drops them all")
         return cells
 
-    def _weigh(self, cell: Row, unused: Mapping[str, str]) -> None:
+    def _weigh(self, cell: Given, unused: Mapping[str, str]) -> None:
         """Note of each given value whether it changes anything."""
         for name, (given, _) in cell.items():
             parts = dict(given) if isinstance(given, Fields) else {}

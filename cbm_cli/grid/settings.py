@@ -523,7 +523,7 @@ def _column(text: str) -> str:
     return found[0]
 
 
-Columns = Annotated[
+ColumnNames = Annotated[
     tuple[Annotated[str, AfterValidator(_column)], ...],
     BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
@@ -534,9 +534,9 @@ AXES = ("rows", "columns", "groups")  # of tables
 class TableSpec(Frozen):
     """How ``cbm table`` lays an experiment out: names of columns of ``summary.csv``."""
 
-    rows: Columns = about(("sampler", "learning_rate"), "Settings shown as rows")
-    columns: Columns = about(("offsets",), "Settings shown as columns")
-    groups: Columns = about(("data",), "Settings shown as groups of rows")
+    rows: ColumnNames = about(("sampler", "learning_rate"), "Settings shown as rows")
+    columns: ColumnNames = about(("offsets",), "Settings shown as columns")
+    groups: ColumnNames = about(("data",), "Settings shown as groups of rows")
     scale: Literal["total", "per-sample"] = about(
         "per-sample", "Log-likelihood summed over the rows, or their mean"
     )
@@ -549,7 +549,7 @@ class TableSpec(Frozen):
         "Best value over training (max), last value, value at the best validation, or value "
         "where the mean over trials is best; default: best-valid with a validation part, else max",
     )
-    choose: Columns = about(
+    choose: ColumnNames = about(
         (), "Settings of which each cell shows the best value, by the part that is named by"
     )
     by: Literal["valid", "train", "test"] | None = about(
