@@ -23,7 +23,7 @@ from cbm_cli.machines.estimates import ShouldStop, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.loop import run_trial
-from cbm_cli.trial.own_recorders import compiled
+from cbm_cli.trial.own_recorders import compile_recorder
 
 PACKET = 0.25  # seconds after which no further task of a packet begins
 STRETCH = 10.0  # seconds after which a long task comes back, to be shown, saved and continued
@@ -57,7 +57,8 @@ def train(
 ) -> Outcome | Progress:
     """Train for a stretch; ``given`` are a trial and the texts of a user's own recorders, by name."""
     trial, sources = given
-    return run_trial(trial, data, since, should_pause, compiled(sources), should_stop)
+    recorders = {name: compile_recorder(name, source) for name, source in sources.items()}
+    return run_trial(trial, data, since, should_pause, recorders, should_stop)
 
 
 def run_packet(packet: Packet, *datasets: Dataset) -> tuple[float, list[Any]]:

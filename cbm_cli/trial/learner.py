@@ -45,7 +45,11 @@ class Learner:
         else:
             self.measured = columns(self.method, self.sizes, self.parts)
         self.columns = (*self.measured, *self.counted)  # names of the values of an evaluation
-        self.exact = self._exact_parts()
+        self.exact: Exact | None = None  # rows of an evaluation that the training loop can make itself
+        rows = self.parts.rows
+        if settings.model.kind == "rbm" and self.method.name == "exact" and rows:
+            watched = [*rows].index("valid") if "valid" in rows else -1
+            self.exact = make_exact([*rows.values()], self.parts.unit, self.sizes[1], watched)
 
     def start(self) -> State:
         """The state before the first update."""
@@ -54,14 +58,6 @@ class Learner:
     def start_from(self, machine: Layered) -> State:
         """The state before the first update of a machine."""
         return state_of(machine, self.plan, self.seed)
-
-    def _exact_parts(self) -> Exact | None:
-        """The rows of an evaluation, if the training loop can make it itself."""
-        names = [*self.parts.rows]
-        if self.settings.model.kind != "rbm" or self.method.name != "exact" or not names:
-            return None
-        watched = names.index("valid") if "valid" in names else -1
-        return make_exact([*self.parts.rows.values()], self.parts.unit, self.sizes[1], watched)
 
     def advance(self, state: State, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1 in one call of a kernel; the state changes in place."""

@@ -93,7 +93,9 @@ class _Course:
         earlier = now.seconds
         while not should_pause():
             if not self.pretraining.is_done(now):
-                self._pretrain(now)
+                self._in_time(lambda: self.pretraining.advance(now, self.at_once), self.at_once)
+                if self.pretraining.is_done(now):
+                    now.state = self._first_state(now)
                 continue
             if now.update == self._next_station(now):
                 rounds, best_machine = now.state.rounds.copy(), now.best_machine
@@ -123,11 +125,6 @@ class _Course:
         if now.pretrained:
             return self.learner.start_from(self.pretraining.machine(now))
         return self.learner.start()
-
-    def _pretrain(self, now: Progress) -> None:
-        self._in_time(lambda: self.pretraining.advance(now, self.at_once), self.at_once)
-        if self.pretraining.is_done(now):
-            now.state = self._first_state(now)
 
     def _train(self, now: Progress) -> None:
         """One call of the kernel: to the next evaluation at most, or through those that it can make."""

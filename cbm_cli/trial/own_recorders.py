@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -44,11 +44,6 @@ def load_recorder(name: str, folder: Path) -> str:
         raise CbmError(told, field="record") from None
     compile_recorder(name, source)
     return source
-
-
-def compiled(sources: Mapping[str, str]) -> dict[str, Recorder]:
-    """Compile recorders from their names and the texts of their files."""
-    return {name: compile_recorder(name, source) for name, source in sources.items()}
 
 
 def compile_recorder(name: str, source: str) -> Recorder:
