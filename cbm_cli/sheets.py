@@ -203,15 +203,15 @@ def _latex_cell(entry: Item, valued: bool, spread: int, aside: int) -> str:
     flags += f" [{latex_escape(entry.flags)}]" if entry.flags else ""
     if not any(c.isdigit() for c in entry.number):
         return rf"\multicolumn{{3}}{{c}}{{{latex_escape(entry.number)}{flags}}}"
-    before, point, behind = _in_powers(entry.number).partition(".")
+    before, point, behind = in_powers(entry.number).partition(".")
     before = before.replace("≤ ", r"\le ")
     number = [_LATEX_MARKS[entry.mark].format(part) if part else "" for part in (before, point + behind)]
-    tail = rf"\pm {_in_powers(_padded(entry.spread, spread))}" if entry.spread else ""
-    tail += rf"\;({_in_powers(_padded(entry.aside, aside))})" if entry.aside else ""
+    tail = rf"\pm {in_powers(_padded(entry.spread, spread))}" if entry.spread else ""
+    tail += rf"\;({in_powers(_padded(entry.aside, aside))})" if entry.aside else ""
     return f"${number[0]}$ & ${number[1]}$ & " + (f"${tail}$" if tail else "") + flags
 
 
-def _in_powers(number: str) -> str:
+def in_powers(number: str) -> str:
     r"""Spell a number as LaTeX sets it: ``1.088e-08`` as ``1.088 \times 10^{-8}``."""
     return re.sub(r"e([+-]?)0*(\d+)$", lambda e: rf" \times 10^{{{e[1].strip('+')}{e[2]}}}", number)
 

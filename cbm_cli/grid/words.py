@@ -3,7 +3,7 @@
 from typing import Any
 
 from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
-from cbm_cli.sheets import Label
+from cbm_cli.sheets import Label, in_powers
 from cbm_cli.text import text_of
 
 _NAMES = {"model_hidden": "hidden units", "gradient_fisher": "Fisher"}
@@ -20,7 +20,9 @@ def value_of(setting: str, value: Any) -> Label:
     """Return the value of a setting, such as ``dd^b_s``, ``PT_10`` or ``0.05``; a dash if it has none."""
     kinds: dict[str, type[Scheme] | type[Sampler]] = {"offsets": Scheme, "sampler": Sampler}
     if setting not in kinds or value in (BACK_PROPAGATION, None, ""):
-        return Label.of(text_of(value) or "–")
+        text = text_of(value) or "–"
+        power = isinstance(value, float) and "e" in text
+        return Label(text, text, f"${in_powers(text)}$") if power else Label.of(text)
     parsed = kinds[setting].parse(str(value))
     latex = f"${parsed.latex()}$" if setting == "offsets" else parsed.latex()
     return Label(str(parsed), parsed.unicode(), latex)

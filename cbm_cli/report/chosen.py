@@ -1,6 +1,5 @@
 """Which results a picture shows, and which settings tell its lines and its panels apart."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,19 +122,7 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
     table = shown[0].manifest.table
     lines, panels = _axes([cell.settings for cell in every], table, options)
     notes = [note.rstrip(".") for cells in shown for note in chosen_note(cells, letters=False)]
-    chosen = Chosen(done, table, stores, lines, panels, list(dict.fromkeys(notes)))
-    _warn_of_versions(chosen.rows())
-    return chosen
-
-
-def _warn_of_versions(rows: pd.DataFrame) -> None:
-    """Warn of trials that different versions have computed."""
-    for column in [name for name in ("cbm_version", "kernel_version") if name in rows]:
-        versions = rows[column].dropna().value_counts().sort_index()
-        if len(versions) > 1:
-            told = ", ".join(f"{version} ({count(n, 'trial')})" for version, n in versions.items())
-            warnings.warn(f"results of different {column.replace('_', ' ')}s: {told}", stacklevel=2)
-            return
+    return Chosen(done, table, stores, lines, panels, list(dict.fromkeys(notes)))
 
 
 def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
@@ -168,12 +155,11 @@ def _shown(store: Store, manifest: Manifest, options: Options) -> Cells:
     if choosing and not summary.empty:
         known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone
         cells = with_measure(cells, choosing, next(iter(known), None), options.statistic)
-    if options.trials is None:
+    if (wanted := options.trials) is None:
         return cells
-    numbers, wanted = summary["trial"].to_numpy(), options.trials
-    kept = [cell.rows[numbers[cell.rows] == wanted[cell.settings["run_id"]]] for cell in cells]
-    only = [replace(cell, rows=rows) for cell, rows in zip(cells, kept, strict=True)]
-    return replace(cells, cells=only)
+    numbers = summary["trial"].to_numpy()
+    kept = (cell.rows[numbers[cell.rows] == wanted[cell.settings["run_id"]]] for cell in cells)
+    return replace(cells, cells=[replace(cell, rows=rows) for cell, rows in zip(cells, kept, strict=True)])
 
 
 def _axes(cells: Sequence[CellSettings], table: TableSpec, options: Options) -> tuple[list[str], list[str]]:

@@ -1,8 +1,10 @@
 """Learning curves and records of methods: lines with bands or bars over trials."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from cbm_cli.results.outcome import default_metric, fewest_effective
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count, text_of
 
+Ends = tuple[float, float]
+
 _MARKS = 6  # markers of a line
 _ESTIMATES = 40  # by AIS; of a line of more not each has a marker, which says whether it is reliable
 _MOST_BANDS = 4  # of a panel; more would be mud, and are drawn as bars
@@ -35,19 +39,6 @@ _COUNTS = {
     "disproved": "{disproved:,} of these are disproved, and drawn at the most that known states allow",
     "unjudged": "AIS: effective sample sizes of some trials were not kept",
 }
-
-
-def curves_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
-    """Draw learning curves with a band over trials.
-
-    Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
-    panels, and so does every data set. The line is the median and the band spans the quartiles over trials;
-    of more than four lines, bars at the markers do. All panels of a data set and metric have the same y axis.
-    """
-    return line_panels(read_curves(choose(results, experiments, options), options), options)
-
-
-# Reading
 
 
 @dataclass(frozen=True)
@@ -67,6 +58,7 @@ class Curve:
     bound: float | None = None  # upper bound in the same scale
     doubt: pd.Series | None = None  # share of the trials whose estimate is doubtful, (points,)
     choice: str = ""  # values that were chosen for it, in words
+    look: Look = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,8 +86,12 @@ def summarised(trials: pd.DataFrame, average: str) -> pd.DataFrame:
     return pd.DataFrame({name: trials.quantile(share, axis=1) for name, share in shares.items()})
 
 
-def read_curves(chosen: Chosen, options: Options) -> Curves:
-    """Read the curves or records of metrics, by default the table's.
+def curves_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
+    """Draw learning curves or records of metrics, by default the table's, with a band over trials.
+
+    Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
+    panels, and so does every data set. The line is the median and the band spans the quartiles over trials;
+    of more than four lines, bars at the markers do. All panels of a data set and metric have the same y axis.
 
     Raises
     ------
@@ -104,6 +100,7 @@ def read_curves(chosen: Chosen, options: Options) -> Curves:
     IncompleteError
         Nothing was evaluated or recorded, or has no finite value.
     """
+    chosen = choose(results, experiments, options)
     metrics, in_epochs = metrics_of(chosen, options), all(text_of(it.get("epochs")) for it in chosen.settings)
     x = options.x or ("epochs" if in_epochs else "updates")  # as the grid counts trainings
     lines, panels = [*chosen.lines], [*chosen.panels]
@@ -113,12 +110,11 @@ def read_curves(chosen: Chosen, options: Options) -> Curves:
         lines = [c for c in lines if len({key_of(settings, [c]) for settings in chosen.settings}) > 1]
         lines.append("metric")
     found = []
-    for cell in chosen.cells:
-        for metric in map(Metric, metrics):
-            settings = {**cell.settings, "metric": metric.column}
-            measured = cell.measured(Measure(metric, chosen.table.scale))
-            if curve := _curve(chosen, measured, x, options):
-                found.append(replace(curve, key=key_of(settings, lines), panel=key_of(settings, panels)))
+    for cell, metric in product(chosen.cells, map(Metric, metrics)):
+        settings, measure = {**cell.settings, "metric": metric.column}, Measure(metric, chosen.table.scale)
+        keys = key_of(settings, lines), key_of(settings, panels)
+        if curve := _curve(chosen, cell.measured(measure), keys, x, options):
+            found.append(curve)
     if not found:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {', '.join(metrics)} has no finite value to draw")
     shown = [replace(one, trials=_between(one.trials, options.xlim)) for one in found]
@@ -126,7 +122,8 @@ def read_curves(chosen: Chosen, options: Options) -> Curves:
     if not shown:
         first, last = (of(it.trials.index[place] for it in found) for of, place in ((min, 0), (max, -1)))
         raise CbmError(f"--xlim: the curves go from {first:g} to {last:g} {x}; show some of that")
-    return Curves(shown, lines, panels, chosen.table.scale, x.replace("-", " "), chosen.notes)
+    scale, xlabel = chosen.table.scale, x.replace("-", " ")
+    return line_panels(Curves(shown, lines, panels, scale, xlabel, chosen.notes), options)
 
 
 def metrics_of(chosen: Chosen, options: Options) -> list[str]:
@@ -145,7 +142,7 @@ def metrics_of(chosen: Chosen, options: Options) -> list[str]:
     raise IncompleteError(names + f"; --metric: {there}" * bool(known))
 
 
-def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None:
+def _curve(chosen: Chosen, cell: Cell, keys: tuple[Key, Key], x: str, options: Options) -> Curve | None:
     """Return the curve of a cell; None without a finite value."""
     curves = zip(cell.curves(), cell.trials.diverged[cell.rows], strict=True)
     known, metric = [(curve, bool(lost)) for curve, lost in curves if len(curve)], cell.measure.metric
@@ -167,9 +164,9 @@ def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None
     doubt = None if doubt is None else doubt.set_axis(first + doubt.index * step)
     manifest = chosen.stores[cell.settings["experiment"]].manifest()
     bound = manifest.upper_bounds.get(cell.settings["data"]) if metric.better > 0 else None
-    scaled = None if bound is None else bound * float(cell.scale[0])
-    about = (cell.settings["data"], metric, trials, counts | of_ais, scaled, doubt, chosen.choice(cell))
-    return Curve((), (), *about)
+    bound = None if bound is None else bound * float(cell.scale[0])
+    data, choice = cell.settings["data"], chosen.choice(cell)
+    return Curve(*keys, data, metric, trials, counts | of_ais, bound, doubt, choice)
 
 
 def _steps(cell: Cell, x: str) -> tuple[float, float]:
@@ -232,46 +229,38 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
 def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     """Return the panels of curves, in which every line looks the same everywhere."""
     looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
-    within: dict[Key, list[Curve]] = {}
+    within, panels = dict[Key, list[Curve]](), []
     for curve in drawn.curves:
-        within.setdefault(curve.panel, []).append(curve)
-    panels = []
+        within.setdefault(curve.panel, []).append(replace(curve, look=looks[curve.key]))
     for key, curves in within.items():
-        scale = curves[0].data, *dict.fromkeys(curve.metric.column for curve in curves)
-        compared = [it for it in drawn.curves if it.data == scale[0] and it.metric.column in scale]
+        measured = curves[0].data, *dict.fromkeys(curve.metric.column for curve in curves)
+        compared = [it for it in drawn.curves if it.data == measured[0] and it.metric.column in measured]
         ends, bound, notes = _y_axis(drawn, compared, options)
         metric, words = curves[0].metric, " ".join(_shared_words(curve.metric for curve in curves))
         unit = "degrees" if metric.column.startswith("angle_") else metric.unit(drawn.scale)
-        names = {name: looks[curve.key] for name, curve in zip(_names_of(drawn, curves), curves, strict=True)}
-        panel = Panel(
-            partial(_draw, drawn, curves, looks, ends, bound, options),
-            key,
-            names_of(drawn.panels, key),
-            drawn.xlabel,
-            words + f" ({unit})" * bool(unit),
-            scale if options.ylim == (None, None) else None,
-            names | ({} if bound is None else {"upper bound": BOUND}),
-            [*_notes(drawn, curves, options), *notes],
-        )
-        panels.append(panel)
+        names = {name: curve.look for name, curve in zip(_names_of(drawn, curves), curves, strict=True)}
+        names |= {} if bound is None else {"upper bound": BOUND}
+        scale = measured if options.ylim == (None, None) else None
+        labels = names_of(drawn.panels, key), drawn.xlabel, words + f" ({unit})" * bool(unit)
+        draw = partial(_draw, drawn, curves, ends, bound, options)
+        panels.append(Panel(draw, key, *labels, scale, names, [*_notes(drawn, curves, options), *notes]))
     return panels
 
 
-def _y_axis(
-    drawn: Curves, curves: Sequence[Curve], options: Options
-) -> tuple[tuple[float, float], float | None, list[str]]:
+def _y_axis(drawn: Curves, curves: Sequence[Curve], options: Options) -> tuple[Ends, float | None, list[str]]:
     """Return the lowest and the highest value to show, the upper bound if it is drawn, and notes.
 
     If curves that diverge, or untrained machines, would take more than half of the height, the axis ends
-    beyond the worst first evaluation by half of what is learned from there on, at least by a twentieth of it;
-    half of all points are shown in any case. A bound takes at most a third of the height.
+    beyond the worst beginning by half of what is learned from there on, at least by a twentieth of it. The
+    beginning is the better of a curve's first two points. Half of all points are shown in any case. A bound
+    takes at most a third of the height.
     """
     better, tables = curves[0].metric.better, [summarised(it.trials, options.average) for it in curves]
     values, notes = pd.concat(tables), list[str]()
     (low, high), (first, last) = (float(of(values.to_numpy())) for of in (np.nanmin, np.nanmax)), options.ylim
     if better and not drawn.points and options.ylim == (None, None):
-        lines = [better * it["line"].iloc[min(len(it) - 1, 1) :] for it in tables]
-        start, best = min(it.iloc[0] for it in lines), max(it.max() for it in lines)
+        lines = [better * it["line"] for it in tables]
+        start, best = min(it.iloc[:2].max() for it in lines), max(it.max() for it in lines)
         end = min(start - max((best - start) / 2, abs(start) / 20), float(pd.concat(lines).median()))
         if better * (low if better > 0 else high) < 2 * end - best:
             low, high = (end, high) if better > 0 else (low, -end)
@@ -290,22 +279,18 @@ def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
 
     Metrics are named without the words that all of them share. The chosen values of a line follow its name.
     """
-    keys = list(dict.fromkeys(curve.key for curve in drawn.curves))
     shared = _shared_words(curve.metric for curve in drawn.curves)
     first = [column in ("offsets", "sampler", "learning_rate", "metric") for column in drawn.lines]
-    short = {key: tuple(v for v, it in zip(key, first, strict=True) if it) for key in keys}
-
-    def words(column: str, value: str) -> str:
-        name = named(column, value)
-        return " ".join(w for w in name.split() if column != "metric" or w not in shared).rstrip(":") or name
-
-    def name_of(curve: Curve) -> str:
-        alone = any(first) and [*short.values()].count(short[curve.key]) == 1
-        kept = zip(drawn.lines, curve.key, first, strict=True)
-        parts = [words(column, value) for column, value, it in kept if it or not alone]
-        return ", ".join(filter(None, parts)) + f" ({curve.choice})" * bool(curve.choice)
-
-    return [*map(name_of, curves)]
+    short = Counter(tuple(compress(key, first)) for key in {curve.key for curve in drawn.curves})
+    names = []
+    for curve in curves:
+        alone = any(first) and short[tuple(compress(curve.key, first))] == 1
+        pairs = zip(drawn.lines, curve.key, first, strict=True)
+        parts = {column: named(column, value) for column, value, it in pairs if it or not alone}
+        if name := parts.get("metric"):
+            parts["metric"] = " ".join(w for w in name.split() if w not in shared).rstrip(":") or name
+        names.append(", ".join(filter(None, parts.values())) + f" ({curve.choice})" * bool(curve.choice))
+    return names
 
 
 def _shared_words(metrics: Iterable[Metric]) -> list[str]:
@@ -315,16 +300,10 @@ def _shared_words(metrics: Iterable[Metric]) -> list[str]:
 
 
 def _draw(
-    drawn: Curves,
-    curves: Sequence[Curve],
-    looks: Mapping[Key, Look],
-    ends: tuple[float, float],
-    bound: float | None,
-    options: Options,
-    axes: Axes,
+    drawn: Curves, curves: Sequence[Curve], ends: Ends, bound: float | None, options: Options, axes: Axes
 ) -> None:
     for place, curve in enumerate(curves):
-        found, look = summarised(curve.trials, options.average), looks[curve.key]
+        found, look = summarised(curve.trials, options.average), curve.look
         marked = _marked(drawn, curve, found, (place + 0.5) / len(curves))
         # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
         width, dashes = 1.0 + 0.6 * (len(curves) - place - 1) / len(curves), look["linestyle"]
@@ -390,7 +369,7 @@ def _set_x_axis(axes: Axes, drawn: Curves, options: Options) -> None:
 
 
 def set_ends(
-    axes: Axes, name: str, ends: tuple[float, float], margin: float, fixed: Limits, logarithmic: Any = None
+    axes: Axes, name: str, ends: Ends, margin: float, fixed: Limits, logarithmic: Any = None
 ) -> None:
     """Set the ends of the x or the y axis, with a margin where they are not fixed.
 

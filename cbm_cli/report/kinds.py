@@ -6,10 +6,11 @@ from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Options, refuse_without_effect
 from cbm_cli.report.curves import curves_panels
 from cbm_cli.report.learned import activity_panels, data_panels, filters_panels, samples_panels
-from cbm_cli.report.panels import Panel, in_order
+from cbm_cli.report.panels import Panel
 from cbm_cli.report.values import finals_panels, settings_panels
 from cbm_cli.results import Results
 from cbm_cli.results.folder import is_machine_file
+from cbm_cli.statistics.table import in_order
 from cbm_cli.text import STATISTICS, did_you_mean
 
 TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
@@ -49,4 +50,6 @@ def draw(results: Results | None, kind: str, names: Sequence[str], options: Opti
         raise CbmError(f"{files[0]}: is a machine; {kind} are of an experiment, or of a trial as RUN:TRIAL")
     if kind in _OF_RESULTS and results and not names:
         names = [results.only(None)]
-    return in_order(panels_of(results, names, options))
+    panels = panels_of(results, names, options)
+    keys = in_order(panel.key for panel in panels)
+    return sorted(panels, key=lambda panel: keys.index(panel.key))

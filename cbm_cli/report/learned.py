@@ -240,16 +240,11 @@ def activity_panels(results: Results | None, names: Sequence[str], options: Opti
         axes.set_ylim(-0.02, 1.02)
 
     low, high = representations.BALANCED
-    said = [f"Dashed: {low} and {high}, beyond which a unit counts as always off or on"]
-    return [
-        Panel(
-            partial(fill, its),
-            (panel, str(layer)),
-            ", ".join(filter(None, [panel, f"layer {layer}" * several])),
-            "share of units, the most active first",
-            "mean activity",
-            looks={one.line: one.look for one, _ in its} if len(its) > 1 else {},
-            notes=[*said, *its[0][0].notes],
-        )
-        for (panel, layer), its in lines.items()
-    ]
+    said, panels = f"Dashed: {low} and {high}, beyond which a unit counts as always off or on", []
+    for (words, layer), its in lines.items():
+        title = ", ".join(filter(None, [words, f"layer {layer}" * several]))
+        labels = title, "share of units, the most active first", "mean activity"
+        looks = {one.line: one.look for one, _ in its} if len(its) > 1 else {}
+        notes = [said, *its[0][0].notes]
+        panels.append(Panel(partial(fill, its), (words, str(layer)), *labels, None, looks, notes))
+    return panels

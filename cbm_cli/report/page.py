@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from warnings import catch_warnings, filterwarnings
 
 from cbm_cli import __version__
 from cbm_cli.errors import CbmError
@@ -43,9 +42,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> No
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["named"] = name_of
     page = environment.from_string(files("cbm_cli.report").joinpath("page.html").read_text("utf-8"))
-    with catch_warnings():
-        filterwarnings("ignore", "results of different")  # of which the page itself warns
-        sections = [_section(results, store) for store in stores]
+    sections = [_section(results, store) for store in stores]
     title = f"{results.folder.resolve().name}: {shown}"
     html = page.render(title=title, sections=sections, version=__version__)
     write_atomically(path, harmless(html).encode())
@@ -60,6 +57,10 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     frame = frame[frame["run_id"].isin(run_ids)] if len(frame) else frame
     texts = {c: list(dict.fromkeys(text_of(one.get(c)) for one in settings)) for c in settings[0]}
     cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
+    failed: dict[tuple[str, str], list[str]] = {}
+    for run_id, number in [(run, number) for run in run_ids for number in sorted(store.failed(run))]:
+        why = store.failure(run_id, number).strip().rpartition("\n")[2].strip() or "no reason is known"
+        failed.setdefault((run_id, why[:300]), []).append(str(number))
     gaps, parts = list[str](), dict[str, Any]()
     for name, make in {
         "table": lambda: build_table(with_measure(cells, choosing_of(manifest.table))).sheet(),
@@ -81,7 +82,7 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
             if any(its) and c != "run_id"
         },
         "versions": {c: dict(frame[c].value_counts(sort=False)) for c in VERSIONS if c in frame},
-        "failures": [failure for run_id in run_ids for failure in _failures(store, run_id)],
+        "failures": [f"{run_id}, trial {', '.join(its)}: {why}" for (run_id, why), its in failed.items()],
         "gaps": gaps,
         **parts,
     }
@@ -110,12 +111,3 @@ def _curves(results: Results, store: Store, manifest: Manifest) -> list[tuple[st
         svg = picture.content(".svg", **style).decode()
         found.append((data, svg[svg.index("<svg") :], picture.caption))
     return found
-
-
-def _failures(store: Store, run_id: str) -> list[str]:
-    """Return which trials of a run failed, and why."""
-    reasons: dict[str, list[str]] = {}
-    for number in sorted(store.failed(run_id)):
-        lines = [line for line in store.failure(run_id, number).split("\n") if line.strip()]
-        reasons.setdefault((lines or ["no reason is known"])[-1].strip()[:300], []).append(str(number))
-    return [f"{run_id}, trial {', '.join(numbers)}: {why}" for why, numbers in reasons.items()]

@@ -39,7 +39,7 @@ class Panel:
     title: str = ""
     xlabel: str = ""
     ylabel: str = ""
-    scale: Key | None = None  # panels of the same scale, which are compared, have the same y axis
+    scale: Key | None = None  # of the y axis: panels that are compared have the same
     looks: Mapping[str, Look] = field(default_factory=dict)  # legend: name -> look
     notes: Sequence[str] = ()  # sentences of the caption
     aspect: float = 0.82  # height by width
@@ -74,13 +74,6 @@ class Picture(NamedTuple):
 
     def _repr_png_(self) -> bytes:
         return self.content()
-
-
-def in_order(panels: Sequence[Panel]) -> list[Panel]:
-    """Sort panels by the values of their settings, each in the order in which it first appears."""
-    values = zip(*(panel.key for panel in panels), strict=True)
-    places = [{v: i for i, v in enumerate(dict.fromkeys(column))} for column in values]
-    return sorted(panels, key=lambda panel: [place[v] for place, v in zip(places, panel.key, strict=True)])
 
 
 def compose(panels: Sequence[Panel], size: Size = None, title: str | None = None) -> Picture:
@@ -122,17 +115,16 @@ def compose(panels: Sequence[Panel], size: Size = None, title: str | None = None
             axes.set_visible(False)
         if several and title:
             figure.suptitle(plain(title), fontsize=points)
-        _share_axes(grid, panels)
     return Picture(figure, _caption_of(panels))
 
 
 def _common_looks(panels: Sequence[Panel]) -> dict[str, Look] | None:
     """Return the legend of all panels, the bound last; None where a name or a look means several lines."""
-    looks = {name: look for panel in panels for name, look in panel.looks.items() if look is not BOUND}
-    clear = all(looks.get(name, BOUND) == look for panel in panels for name, look in panel.looks.items())
-    clear &= len({str(look) for look in looks.values()}) == len(looks)
-    bounds = {name: look for panel in panels for name, look in panel.looks.items() if look is BOUND}
-    return looks | bounds if clear else None
+    pairs = [pair for panel in panels for pair in panel.looks.items()]
+    looks = {name: look for name, look in pairs if look is not BOUND}
+    clear = len({str(look) for look in looks.values()}) == len(looks)
+    clear &= all(looks.get(name, BOUND) == look for name, look in pairs)
+    return looks | {name: look for name, look in pairs if look is BOUND} if clear else None
 
 
 def _across(keys: Sequence[Key], size: Size) -> int:
@@ -172,15 +164,6 @@ def _add_legend(figure: Figure, looks: Mapping[str, Look]) -> None:
         if ncols == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
-
-
-def _share_axes(grid: Sequence[Axes], panels: Sequence[Panel]) -> None:
-    """Let panels of the same scale have the same y axis."""
-    for scale in {panel.scale for panel in panels} - {None}:
-        its = [axes for axes, panel in zip(grid, panels, strict=False) if panel.scale == scale]
-        lows, highs = zip(*(axes.get_ylim() for axes in its), strict=True)
-        for axes in its:
-            axes.set_ylim(min(lows), max(highs))
 
 
 def _caption_of(panels: Sequence[Panel]) -> str:

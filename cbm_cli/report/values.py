@@ -29,46 +29,38 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
     """Draw the value that the table shows and the final value of every trial, with median and quartiles."""
     chosen = choose(results, experiments, options)
     cells = shown_cells(chosen, options)
-    measure = cells[0].measure
+    measure, (low, high) = cells[0].measure, np.array(options.ylim, float)  # NaN without an end
     unit, both = measure.metric.unit(measure.scale), measure.statistic != "final"
     looks = looks_of(list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)), chosen.lines)
-    legend = {_said(measure): _of_grey(_PALE), "final value": _of_grey(1.0)} if both else {}
+    grey: Look = {"color": "#555555", "linestyle": "", "marker": "o"}
+    pale = grey | {"markerfacecolor": to_rgba("#555555", _PALE)}
     panels = []
     for key in dict.fromkeys(key_of(cell.settings, chosen.panels) for cell in cells):
         its = [cell for cell in cells if key_of(cell.settings, chosen.panels) == key]
-        lost = sum(int((~np.isfinite(cell.final)).sum()) for cell in its)
+        lost, values = sum(int((~np.isfinite(cell.final)).sum()) for cell in its), _values(its)
+        beyond = int(((values < low) | (values > high)).sum())
         notes = [f"A marker for each trial{', final values on the right' * both}; bars: median and quartiles"]
         notes += [f"{count(lost, 'diverged trial')} left out"] * bool(lost)
-        notes += _beyond(its, both, options)
-        panel = Panel(
-            partial(_draw, chosen, its, looks, options),
-            key,
-            names_of(chosen.panels, key),
-            ylabel=in_words(measure.metric.column) + f" ({unit})" * bool(unit),
-            scale=(its[0].settings["data"], "finals") if options.ylim == (None, None) else None,
-            looks=legend,
-            notes=[*notes, *notes_of(its), *chosen.notes],
-        )
-        panels.append(panel)
+        notes += [f"{count(beyond, 'value')} beyond the axis"] * bool(beyond)
+        data = its[0].settings["data"]
+        shown = _values([cell for cell in cells if cell.settings["data"] == data])
+        draw = partial(_draw, chosen, its, looks, shown, options)
+        label = in_words(measure.metric.column) + f" ({unit})" * bool(unit)
+        scale = (data, "finals") if options.ylim == (None, None) else None
+        legend = {_said(measure): pale, "final value": grey} if both else {}
+        notes += [*notes_of(its), *chosen.notes]
+        panels.append(Panel(draw, key, names_of(chosen.panels, key), "", label, scale, legend, notes))
     return panels
 
 
-def _beyond(cells: Sequence[Cell], both: bool, options: Options) -> list[str]:
-    """Say how many values the ends of the y axis that are asked for leave out."""
-    low, high = options.ylim
-    values = np.concatenate([finite(of) for cell in cells for of in ([cell.value] * both + [cell.final])])
-    low, high = (-np.inf if low is None else low), (np.inf if high is None else high)
-    out = int(((values < low) | (values > high)).sum())
-    return [f"{count(out, 'value')} beyond the axis"] * bool(out)
-
-
-def _of_grey(share: float) -> Look:
-    face = to_rgba("#555555", share)
-    return {"color": "#555555", "linestyle": "", "marker": "o", "markerfacecolor": face}
+def _values(cells: Sequence[Cell]) -> Floats:
+    """Return the finite values of cells that are drawn."""
+    both = cells[0].measure.statistic != "final"
+    return finite(np.concatenate([of for cell in cells for of in (*[cell.value] * both, cell.final)]))
 
 
 def _draw(
-    chosen: Chosen, cells: Sequence[Cell], looks: dict[Key, Look], options: Options, axes: Axes
+    chosen: Chosen, cells: Sequence[Cell], looks: dict[Key, Look], shown: Floats, options: Options, axes: Axes
 ) -> None:
     names = []
     for place, cell in enumerate(cells):
@@ -82,10 +74,9 @@ def _draw(
     turned: Any = {"rotation": 45, "ha": "right"} if sum(map(len, names)) > 60 else {}
     axes.set_xticks(range(len(names)), names, **turned)
     axes.set_xlim(-0.6, len(names) - 0.4)
-    values = np.concatenate([finite(of) for cell in cells for of in (cell.value, cell.final)])
-    if values.size:
-        ends = values.min(), values.max()
-        set_ends(axes, "y", ends, 0.04, options.ylim, values if "y" in options.log else None)
+    if shown.size:
+        ends = shown.min(), shown.max()
+        set_ends(axes, "y", ends, 0.04, options.ylim, shown if "y" in options.log else None)
 
 
 def _draw_trials(
@@ -110,20 +101,17 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
     chosen = choose(results, experiments, replace(options, x=None))
     column = _numeric(chosen, options.x)
     lines, panels = ([c for c in columns if c != column] for columns in (chosen.lines, chosen.panels))
-    found: dict[tuple[Key, Key, str], dict[float, pd.Series]] = {}
-    doubts: dict[tuple[Key, Key, str], dict[float, float]] = {}
-    cells = shown_cells(chosen, options)
+    cells, found = shown_cells(chosen, options), dict[tuple[Key, Key, str], dict[float, Cell]]()
     for cell in cells:
         keys = key_of(cell.settings, lines), key_of(cell.settings, panels), cell.settings["data"]
-        values = pd.Series(cell.values).replace([np.inf, -np.inf], np.nan)
-        found.setdefault(keys, {})[float(cell.settings[column])] = values
-        share = (cell.doubts | cell.bounded).mean() if cell.n and cell.measure.metric.better > 0 else 0.0
-        doubts.setdefault(keys, {})[float(cell.settings[column])] = float(share)
-    (metric, scale, _), said = cells[0].measure, _said(cells[0].measure)
-    curves = []
+        found.setdefault(keys, {})[float(cell.settings[column])] = cell
+    (metric, scale, _), said, curves = cells[0].measure, _said(cells[0].measure), []
     for keys, points in found.items():
-        trials = pd.DataFrame(points).T.sort_index().dropna(how="all")
-        curves.append(Curve(*keys, metric, trials, doubt=pd.Series(doubts[keys])))
+        trials = pd.DataFrame({x: pd.Series(cell.values) for x, cell in points.items()}).T.sort_index()
+        trials = trials.replace([np.inf, -np.inf], np.nan).dropna(how="all")
+        judged = {x: cell for x, cell in points.items() if cell.n and metric.better > 0}
+        doubt = pd.Series({x: (it.doubts | it.bounded).mean() for x, it in judged.items()}, dtype=float)
+        curves.append(Curve(*keys, metric, trials, doubt=doubt))
     known = [curve for curve in curves if len(curve.trials)]
     if not known:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")

@@ -84,7 +84,7 @@ class Entry(Value):
         """The difference to the best of the row with its interval, as ``-0.52 [-0.61, -0.44]``."""
         if not any(map(math.isfinite, self.verdict.difference[1:])):  # too few pairs
             return ""
-        middle, low, high = (format(number, ".3g") for number in self.verdict.difference)
+        middle, low, high = (decimal(number, ".3g") for number in self.verdict.difference)
         return f"{middle} [{low}, {high}]"
 
 
@@ -255,14 +255,14 @@ def _arranged(
                 f"the cell {', '.join(group + row + head)} would mix runs that differ in "
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows or --columns",
             )
-    columns = _in_order(heads)
+    columns = in_order(heads)
     return tuple(heads[head] for head in columns), [
-        [[places.get(group + row + head) for head in columns] for row in _in_order(groups[group])]
-        for group in _in_order(groups)
+        [[places.get(group + row + head) for head in columns] for row in in_order(groups[group])]
+        for group in in_order(groups)
     ]
 
 
-def _in_order(keys: Iterable[Key]) -> list[Key]:
+def in_order(keys: Iterable[Key]) -> list[Key]:
     """Sort keys by their first value, then the next, each in the order in which it first appears."""
     known = [*keys]
     places = [{v: i for i, v in enumerate(dict.fromkeys(values))} for values in zip(*known, strict=True)]

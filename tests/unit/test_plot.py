@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from cbm_cli.errors import IncompleteError
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.curves import _running_mean, curves_panels
+from cbm_cli.report.curves import _running_mean
 from cbm_cli.report.kinds import draw
 from cbm_cli.report.panels import compose
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
@@ -289,17 +289,20 @@ def ends(low, high):
 
 
 def test_what_diverges_and_untrained_machines_do_not_flatten_the_others():
-    """The axis goes beyond the worst first evaluation by half of what is learned from there on."""
+    """The axis goes beyond the worst beginning by half of what is learned from there on."""
     top, start, said = rising(1000, 0) + 0.325, rising(50, 0) + 0.15, "Values far {} the first ones"
     for bad in (deep, lambda update, trial: rising(update, trial) - 60 * (not update)):
         cells = [cell("dd^b"), cell("d0"), cell("00"), cell("aa^b", values=bad)]
         figure, axes, _ = drawn(cells, scale="per-sample")
         assert axes.get_ylim() == ends(start - (rising(1000, 0) + 0.15 - start) / 2, top)
         assert said.format("below") in caption_of(figure)
+    at_once = cell("aa^b", values=lambda update, trial: -1e38 if update else -6.0)
+    figure, axes, _ = drawn([cell("dd^b"), cell("d0"), cell("00"), at_once], scale="per-sample")
+    assert axes.get_ylim() == ends(-6 - (rising(1000, 0) + 0.15 + 6) / 2, top)
     costs = COST | {"metric": "test_cost", "scale": "per-sample"}
     bad = cell("aa^b", values=lambda update, trial: falling(update, 0) + update**2)
     figure, axes, _ = drawn([cell(values=falling), bad], **costs)
-    start, best = falling(50, 0) + 50**2, falling(1000, 1.5)
+    start, best = falling(0, 0), falling(1000, 1.5)  # the second is at 2500 already
     assert axes.get_ylim() == ends(falling(1000, 0.75), start + (start - best) / 2)
     assert said.format("above") in caption_of(figure)
     # A twentieth is not divergence, and half of all points are shown
@@ -457,12 +460,12 @@ def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
     assert numbers_in(caption_of(figure)) == ["4", f"{late}", f"{4 * len(UPDATES)}", f"{late}"]
 
 
-def test_panels_of_one_data_set_have_one_scale_also_in_parts_of_a_figure():
-    lower = cell(values=lambda u, t: straight(u, t) - 4)
-    parts = HandMade([cell(values=straight)]), HandMade([lower]), HandMade([cell(data="x")])
-    panels = [it for part in parts for it in curves_panels(part, ["e"], Options())]
-    first, second, third = compose(panels).figure.axes
-    margin = 0.04 * 16 * 2.5
+def test_panels_of_one_data_set_have_one_scale():
+    lower = cell(sampler="PT_10", values=lambda u, t: straight(u, t) - 4)
+    cells = [cell(values=straight), lower, cell(data="x")]
+    panels = {"panels": ["data", "sampler"]}
+    first, second, third = picture_of(cells, panels).figure.axes[:3]
+    margin = 0.04 * 16 * 6.5
     assert first.get_ylim() == second.get_ylim() == (16 * -6.25 - margin, 16 * 0.25 + margin)
     assert third.get_ylim() != first.get_ylim()
 
@@ -554,11 +557,6 @@ def test_what_cannot_be_drawn_is_said(cells, made, options, place, content):
     error = refusal(drawn, cells, options, **made)
     assert problems_of(error) == [(place, "")]
     assert content in str(error)
-
-
-def test_results_of_several_versions_are_warned_of():
-    with pytest.warns(UserWarning, match=r"kernel.* 3 \(3 .*\), 4 \(1 "):
-        drawn(rows_have={"kernel_version": ["3", "3", "3", "4"]})
 
 
 STARTS = [(".PNG", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")]

@@ -247,6 +247,13 @@ def test_latex_spells_powers_of_ten(value, spelled):
     assert f"x & {spelled} & " + r"$\pm 1 \times 10^{-9}$" in sheet.render("latex")
 
 
+def test_latex_spells_powers_of_ten_in_settings_too():
+    table = build([(planned(learning_rate=rate), UP) for rate in (1e-05, 0.1)])
+    assert r"PT$_{10}$-$1 \times 10^{-5}$ & " in shown(table, "latex")
+    assert r"PT$_{10}$-0.1 & " in shown(table, "latex")
+    assert "| PT₁₀-1e-05 | " in shown(table, "markdown")
+
+
 def test_the_final_value_is_said_once():
     frame, runs = with_column()
     assert rows_of(build(runs, frame=frame, statistic="final"))[1][1:] == ["*-90.00 ± 0.00"] * 2
