@@ -71,17 +71,19 @@ def features(target: Target, source: str | None, layer: int | None, output: Path
 
     machine = read_machine(model)
     place = representations.layer_of(machine, layer) - 1
-    found = representations.features_of(machine, load_source(source, machine.sizes[0], machine.names))
-    several = len(found.parts) > 1  # a file may hold the rows of any part
-    arrays = {part if several else "rows": layers[place] for part, layers in found.parts.items()}
+    data = load_source(source, machine.sizes[0], machine.names)
+    found = {part: representations.represent(machine, x, 1 / data.levels) for part, x in data.parts.items()}
+    several = len(found) > 1  # a file may hold the rows of any part
+    arrays = {part if several else "rows": layers[place] for part, (layers, _) in found.items()}
     representations.write_arrays(output, arrays)
+    means = [layer.mean(axis=0, dtype=float) for layer in found["train"][0]]
     rows = [
         (str(number), str(len(its)), f"{its.mean():.4f}", f"{representations.unbalanced(its):.1%}")
-        for number, its in enumerate(representations.mean_activity(found.parts["train"]), 1)
+        for number, its in enumerate(means, 1)
     ]
     print_list(("layer", "units", "mean activity", "outside [0.05, 0.95]"), rows)
-    if found.unsettled:
-        note(f"warning: mean field has not settled within {ROUNDS} rounds for {found.unsettled:,} rows")
+    if unsettled := sum(more for _, more in found.values()):
+        note(f"warning: mean field has not settled within {ROUNDS} rounds for {unsettled:,} rows")
     note(f"wrote {output}: the activities of layer {place + 1}")
 
 

@@ -3,12 +3,11 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Array, Layout, Rows
 from cbm_cli.machines import streams
@@ -51,22 +50,6 @@ def layer_of(machine: Layered, asked: int | None) -> int:
 
 
 # Representations
-
-
-class Features(NamedTuple):
-    """How a machine represents a data set."""
-
-    parts: dict[str, list[Array]]  # activities of each hidden layer, (n, n_l) float32, by part
-    unsettled: int  # rows for which mean field did not converge
-
-
-def features_of(machine: Layered, data: Dataset) -> Features:
-    """Represent the rows of all parts of a data set; errors of `represent`."""
-    parts, unsettled = {}, 0
-    for part, rows in data.parts.items():
-        parts[part], more = represent(machine, rows, 1 / data.levels)
-        unsettled += more
-    return Features(parts, unsettled)
 
 
 def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Array], int]:
@@ -113,11 +96,6 @@ def hidden_means(
 
 
 # Activity
-
-
-def mean_activity(layers: Sequence[Array]) -> list[NDArray[np.float64]]:
-    """Return the mean over rows of the activity of each unit, (n_l,) for each layer."""
-    return [layer.mean(axis=0, dtype=np.float64) for layer in layers]
 
 
 def unbalanced(means: NDArray) -> float:

@@ -224,9 +224,10 @@ def activity_panels(results: Results | None, names: Sequence[str], options: Opti
             raise FieldError(f"{one.key[0]}: its data are not known; name them by --data")
         data = one.data()
         found, _ = representations.represent(one.machine, data.train, 1 / data.levels)
-        for layer, values in enumerate(representations.mean_activity(found), 1):
+        for layer, activities in enumerate(found, 1):
             if options.layer in (None, layer):
-                lines.setdefault((one.panel, layer), []).append((one, np.sort(values)[::-1]))
+                means = np.sort(activities.mean(axis=0, dtype=np.float64))[::-1]
+                lines.setdefault((one.panel, layer), []).append((one, means))
     several = len({layer for _, layer in lines}) > 1
 
     def fill(its: Sequence[tuple[Shown, NDArray]], axes: Axes) -> None:
