@@ -53,11 +53,7 @@ class Columns:
     dropped: str | None = None
 
     def places(
-        self,
-        names: Sequence[str],
-        width: int,
-        words: Collection[int] = (),
-        counting: Collection[int] = (),
+        self, names: Sequence[str], width: int, words: Collection[int] = (), counting: Collection[int] = ()
     ) -> list[int]:
         """Return the columns that are units, from 0.
 
@@ -65,11 +61,9 @@ class Columns:
         ``counting`` those that count the rows. FieldError for columns that are not there, for nothing left,
         and for counts and names of labels that were neither chosen nor dropped.
         """
-        chosen = (
-            [*range(width)]
-            if self.chosen in (None, "all")
-            else _found("columns", self.chosen or "", names, width)
-        )
+        chosen = [*range(width)]
+        if self.chosen and self.chosen != "all":
+            chosen = _found("columns", self.chosen, names, width)
         out = _found("drop", self.dropped, names, width) if self.dropped else []
         if out and {*out}.isdisjoint(chosen):
             told = f"columns: {self.chosen} leaves out {self.dropped} already; remove drop"

@@ -8,14 +8,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    WithJsonSchema,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_serializer, model_validator
 
 from cbm_cli.datasets.spec import DataSpec, FileName, about, real, whole
 from cbm_cli.errors import CbmError, FieldError
@@ -217,8 +210,7 @@ class EarlyStopping(Frozen):
 
     look_ahead: Count = about(5, "Stop after this many evaluations in a row without improvement")
     metric: Literal["likelihood", "pseudo-likelihood"] | None = about(
-        None,
-        "RBM, DBM: what is watched; default: they do not stop. Auto encoders watch their cost",
+        None, "RBM, DBM: what is watched; default: they do not stop. Auto encoders watch their cost"
     )
 
 
@@ -298,8 +290,7 @@ class Evaluate(Frozen):
     parts: Parts | None = about(None, "Evaluated parts, such as train+test; default: all")
     rows: Count | None = about(None, "Evaluate a fixed subsample of this many rows of each part")
     temperatures: Temperatures | None = about(
-        None,
-        "AIS: inverse temperatures (default: 14,500, of a DBM 29,000)",
+        None, "AIS: inverse temperatures (default: 14,500, of a DBM 29,000)"
     )
     runs: Runs = about(100, "AIS: independent runs")
 
