@@ -1,7 +1,6 @@
 """Auto encoders against the back-propagation of the reference, on their machine files."""
 
 import io
-import itertools
 import re
 from itertools import product
 from pathlib import Path
@@ -20,19 +19,11 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
 from numpy.testing import assert_allclose
 
+from tests import oracles
 from tests.builders import evaluate_file, grid_text, holds, refusal, run_grid
 from tests.journals import finished_in
 from tests.networks import file_of
-from tests.oracles import (
-    batch_of,
-    copied,
-    learn_auto_encoder,
-    noises,
-    plan,
-    rate_of,
-    summed_costs,
-    wide,
-)
+from tests.oracles import batch_of, copied, noises, plan, rate_of, summed_costs, wide
 from tests.trainings import FIXED, STEPS, coins, rbm_settings
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
@@ -48,9 +39,7 @@ def settings(hidden=3, scheme=None, **changes):
 
 
 def random_state(learner, seed, scale=0.7):
-    """A state far from the start, where all activations bend; its parameters and offsets are
-    random.
-    """
+    """A state far from the start, where all activations bend; its parameters and offsets are random."""
     rng = np.random.default_rng(seed)
     state = learner.start()
     state = state._make(rng.normal(0, scale, a.shape).astype(np.float32) for a in state)
@@ -62,6 +51,7 @@ def random_state(learner, seed, scale=0.7):
 
 
 def output_of(file, rows):
+    """The last layer of a machine file given rows, by the reference."""
     depth, pairs = sum(name.startswith("weights") for name in file), []
     for k in range(depth):
         b = file[f"decoder_biases_{k}" if k else "biases_0"]
@@ -78,24 +68,21 @@ def cost_of(file, rows):
 
 def moved_offsets(pairs, y, z, learner, update):
     """The offsets after an update, from the means of its units."""
-    plan, letters = learner.plan, re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
-    below, above = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
-    noise_y, noise_z = noises(plan, update, below.sum(), above.sum())
-    noise_y = np.split(noise_y, below.cumsum()[:-1])
-    noise_z = np.split(noise_z, above.cumsum()[:-1])
+    letters = re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
+    sides = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
+    noise = noises(learner.plan, update, *(side.sum() for side in sides))
+    noise = [np.split(u, side.cumsum()[:-1]) for u, side in zip(noise, sides, strict=True)]
     nus, slides = learner.settings.sliding_factor, "_s" in learner.settings.offsets
-    nu_x, nu_h = (nus.visible, nus.hidden) if slides else (1, 1)
 
-    def moved(offset, letter, units, noise, nu):
-        mean = units.mean(axis=0)
-        target = ref.offset_target(ref.LETTERS[letter], mean, mean, noise)
-        return ref.moving_average(offset, target, nu)
+    def moved(offset, layer, units, u):
+        target = ref.offset_target(ref.LETTERS[letters[layer]], *[units[layer].mean(axis=0)] * 2, u)
+        nu = nus.hidden if layer else nus.visible
+        return ref.moving_average(offset, target, nu if slides else 1)
 
-    found = []
-    for k, (_, (mu, lam)) in enumerate(pairs):
-        visible = moved(mu, letters[k], y[k], noise_y[k], nu_h if k else nu_x)
-        found.append((visible, moved(lam, letters[k + 1], z[k + 1], noise_z[k], nu_h)))
-    return found
+    return [
+        (moved(mu, k, y, noise[0][k]), moved(lam, k + 1, z, noise[1][k]))
+        for k, (_, (mu, lam)) in enumerate(pairs)
+    ]
 
 
 def plain_pairs(state, sizes):
@@ -104,19 +91,17 @@ def plain_pairs(state, sizes):
 
 
 def reference_descent(pairs, velocity, x, learner, its, update):
-    """Move the offsets and descend the cost in the plain parameters, with momentum and weight
-    decay.
-    """
-    before, now = learner.plan.offsets.before, [offsets for _, offsets in pairs]
+    """Move the offsets and descend the cost in the plain parameters, with momentum and weight decay."""
 
     def centered(offsets):
         both = [(theta, to) for (theta, _), to in zip(pairs, offsets, strict=True)]
         return [(ref.transform(theta, [0 * it for it in to], to), to) for theta, to in both]
 
-    new = moved_offsets(pairs, *ref.auto_encode(x, centered(now)), learner, update)
-    used = new if before else now
-    gradients, thetas = ref.back_propagate(x, centered(used)), []
-    for k, ((theta, _), (dW, db, dc)) in enumerate(zip(pairs, gradients, strict=True)):
+    used, thetas = [offsets for _, offsets in pairs], []
+    new = moved_offsets(pairs, *ref.auto_encode(x, centered(used)), learner, update)
+    used = new if learner.plan.offsets.before else used
+    for k, (dW, db, dc) in enumerate(ref.back_propagate(x, centered(used))):
+        theta, _ = pairs[k]
         dW = dW - ref.weight_decay(theta[0], float(its.l1), float(its.l2))
         step = ref.plain_step((dW, db, dc), *used[k])
         velocity[k] = ref.accumulate(velocity[k], step, -rate_of(its, update), float(its.momentum))
@@ -126,14 +111,14 @@ def reference_descent(pairs, velocity, x, learner, its, update):
 
 def assert_descends(learner, state, its, updates, shuffled=False):
     """Train, and by the reference too; compare all parameters and offsets after every update."""
-    pairs, unit = plain_pairs(state, learner.sizes), 1 / learner.data.levels
+    sizes, rows = learner.sizes, learner.data.train
+    pairs = plain_pairs(state, sizes)
     velocity = [tuple(np.zeros_like(array) for array in theta) for theta, _ in pairs]
     for update in range(updates):
-        x = unit * batch_of(learner.data.train, its, update, shuffled)
+        x = batch_of(rows, its, update, shuffled) / learner.data.levels
         pairs = reference_descent(pairs, velocity, x, learner, its, update)
-        rows = learner.data.train
-        learn_auto_encoder(state, learner.sizes, rows, learner.plan, update, update + 1)
-        for one, other in zip(plain_pairs(state, learner.sizes), pairs, strict=True):
+        oracles.learn_auto_encoder(state, sizes, rows, learner.plan, update, update + 1)
+        for one, other in zip(plain_pairs(state, sizes), pairs, strict=True):
             for array, wanted in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
                 assert_allclose(array, wanted, atol=5e-5)  # float32 against float64
 
@@ -173,8 +158,8 @@ def test_binary_rows_of_many_units_are_added_up_and_not_multiplied(hidden):
     learner = Learner(settings(hidden), Dataset("many", rows[:40], rows[40:50], rows[50:]), 3)
     assert worth_packing(40, 30, 36)
     assert worth_packing(30, 40, 36)
-    state, its = random_state(learner, seed=1, scale=0.3), plan(1, 1, 40, learning_rate=0.2)
-    assert_descends(learner, state, its, 3)
+    state = random_state(learner, seed=1, scale=0.3)
+    assert_descends(learner, state, plan(1, 1, 40, learning_rate=0.2), 3)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -183,11 +168,8 @@ def test_options_of_training_are_those_of_the_reference(name):
     scheme = "d" * (1 + np.size(given.get("hidden", 3))) + "^b_s"
     options = {"sliding_factor": {"visible": 0.2, "hidden": 0.3}, "batch": 4, "scheme": scheme}
     learner = Learner(settings(**options | given), coins(6), 2024)
-    its, shuffled = (
-        plan(1, 1, 4, **{"learning_rate": 0.2} | followed),
-        followed.get("shuffled", True),
-    )
-    assert_descends(learner, learner.start(), its, updates=12, shuffled=shuffled)
+    its = plan(1, 1, 4, **{"learning_rate": 0.2} | followed)
+    assert_descends(learner, learner.start(), its, 12, followed.get("shuffled", True))
 
 
 def test_many_rows_are_evaluated_in_pieces_that_can_be_stopped():
@@ -210,29 +192,24 @@ def test_no_cost_is_negative_where_huge_terms_cancel(size, here):
         W, c = s[:, None] * (2 * P.T - 1), -(P @ s) + s.min() / 2
         np.savez("m.npz", kind="auto-encoder", weights_0=W, biases_0=np.zeros(12), biases_1=c)
         np.save("rows.npy", P)
-        cost = evaluate_file("--json")["cost"]["mean"]
-        assert 0 <= cost < 1e-12
+        assert 0 <= evaluate_file("--json")["cost"]["mean"] < 1e-12
 
 
 def test_the_cost_of_saturated_units_is_finite():
     learner = Learner(settings(hidden=1, scheme="00"), DATA, 3)
     state = learner.start()._replace(W=np.zeros(6, np.float32), b=np.full(6, 120, np.float32))
-    rows = np.array([[0, 0, 1, 1, 1, 1]], np.uint8)
-    found = summed_costs(state, learner.sizes, rows, learner.plan)
+    found = summed_costs(state, learner.sizes, np.uint8([[0, 0, 1, 1, 1, 1]]), learner.plan)
     assert found == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
 
 
 @pytest.mark.parametrize("hidden", [3, (5, 4, 3)])
 def test_all_schemes_compute_the_same_function_before_training(hidden):
     layers = 1 + np.size(hidden)
-    outputs, offsets = [], []
-    for scheme in (*(letter * layers for letter in "0dhr"), "d" + "0" * (layers - 1)):
-        learner = Learner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
-        file = learner.machine(learner.start())
-        outputs.append(output_of(file, ROWS))
-        offsets.append(file["offsets_0"])
-    assert np.ptp(outputs, axis=0).max() < 1e-12
-    assert np.ptp(offsets, axis=0).min() > 0.05  # though their offsets differ
+    schemes = *(letter * layers for letter in "0dhr"), "d" + "0" * (layers - 1)
+    learners = [Learner(settings(hidden, it, weight_scale=1.0), DATA, 3) for it in schemes]
+    files = [learner.machine(learner.start()) for learner in learners]
+    assert np.ptp([output_of(file, ROWS) for file in files], axis=0).max() < 1e-12
+    assert np.ptp([file["offsets_0"] for file in files], axis=0).min() > 0.05
 
 
 @pytest.mark.parametrize(
@@ -254,7 +231,7 @@ def test_the_first_offsets(scheme, expected):
 def test_the_first_visible_bias_makes_the_data_mean():
     learner = Learner(settings(weight_scale=1e-9), DATA, 3)
     z = output_of(learner.machine(learner.start()), ROWS)
-    assert_allclose(z, np.tile(DATA.train.mean(axis=0), (len(ROWS), 1)), atol=1e-6)
+    assert_allclose(z - DATA.train.mean(axis=0), 0, atol=1e-6)
     zero = Learner(settings(init="zero"), DATA, 3).start()
     assert not zero.b.any()
     assert not zero.c.any()
@@ -273,11 +250,10 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
     first.W[:] *= -1
     first.b[:] *= -1
     first.mu[:] = 1 - first.mu if letters != "00" else 0
-    for update, (state, flip) in itertools.product(range(0, 60, 5), ((straight, 0), (mirror, 1))):
-        its = learner.sizes, DATA.train ^ flip, learner.plan
-        learn_auto_encoder(state, *its, update, update + 5)
-        cost = summed_costs(state, learner.sizes, DATA.valid ^ flip, learner.plan)
-        costs.append(cost / len(DATA.valid))
+    for update, (state, flip) in product(range(0, 60, 5), ((straight, 0), (mirror, 1))):
+        train, valid = DATA.train ^ flip, DATA.valid ^ flip
+        oracles.learn_auto_encoder(state, learner.sizes, train, learner.plan, update, update + 5)
+        costs.append(summed_costs(state, learner.sizes, valid, learner.plan) / len(valid))
     one, other = costs[::2], costs[1::2]
     if letters == "00":
         assert np.abs(np.divide(one, other) - 1).max() > 1e-3  # fifty times the tolerance below
@@ -311,11 +287,9 @@ def test_convergence_of_costs_written_by_hand(costs, look_ahead, epoch):
 def test_a_trial_stops_when_the_validation_cost_has_converged():
     quick = settings(batch=5, epochs=500, learning_rate=1.0, early_stopping={"look_ahead": 3})
     outcome = run_trial(Trial("test", quick, 0, 1), DATA)
-    assert outcome.columns == ("update", "epoch", "train_cost", "valid_cost", "test_cost")
-    valid = outcome.curve[1:, 3]
-    assert len(valid) < 500
+    valid = outcome.curve[1:, outcome.columns.index("valid_cost")]
     assert (np.diff(valid)[-3:] >= -1e-5).all()
-    assert outcome.converged == converged(valid, 3) == 1 + valid.argmin()
+    assert outcome.converged == converged(valid, 3) == 1 + valid.argmin() < 500 - 3
     assert outcome.summary()["test_cost_best_valid"] == outcome.curve[outcome.converged, 4]
 
 
@@ -332,14 +306,13 @@ def test_settings_that_do_not_suit_the_data_are_refused(changes, data, told):
 
 def test_from_a_grid_to_the_summary(here):
     np.savez("coins.npz", train=DATA.train, valid=DATA.valid, test=DATA.test)
-    model = {"model": "{kind: auto-encoder, hidden: [[4, 3]]}", "offsets": "[000, ddd^b_s]"}
-    length = {"learning_rate": "0.5", "batch": "10", "epochs": "30"}
-    run_grid(grid_text("auto-encoder", data="{path: coins.npz}", **model, **length), "--trials", 2)
+    fields = {"model": "{kind: auto-encoder, hidden: [[4, 3]]}", "offsets": "[000, ddd^b_s]"}
+    fields |= {"learning_rate": "0.5", "batch": "10", "epochs": "30", "trials": "2"}
+    run_grid(grid_text("auto-encoder", data="{path: coins.npz}", **fields))
     store = Store(Path("results/toy"))
-    keys = finished_in(store)
-    assert len(keys) == 4
-    for key, best in product(keys, (True, False)):
-        curve = store.curves(key[0], [key[1]])[0].to_numpy()
+    assert len(finished_in(store)) == 4
+    for key, best in product(finished_in(store), (True, False)):
+        curve = store.curve(*key).to_numpy()
         row = curve[1 + curve[1:, 3].argmin()] if best else curve[-1]
         with np.load(io.BytesIO(store.machine(*key, best)[1])) as arrays:
             assert cost_of(dict(arrays), DATA.test) == pytest.approx(row[4], rel=1e-6)
@@ -347,16 +320,13 @@ def test_from_a_grid_to_the_summary(here):
 
 @pytest.mark.parametrize("sizes", [(6, 4, 2), (6, 4, 3, 2)])
 def test_an_auto_encoder_is_judged_by_its_cost(here, sizes):
-    arrays = file_of(sizes, "auto-encoder")
-    np.savez("m.npz", **arrays)
+    np.savez("m.npz", **(arrays := file_of(sizes, "auto-encoder")))
     rows = (np.random.default_rng(1).random((1_003, 6)) < 0.4).astype(np.uint8)
     np.save("rows.npy", rows)
-    found, expected = evaluate_file("--json"), cost_of(arrays, rows)
-    assert found["method"] == "cost"
-    assert found["cost"]["mean"] == pytest.approx(expected, rel=1e-6)
-    assert found["cost"]["total"] == pytest.approx(1_003 * expected, rel=1e-6)
-    assert found["cost"]["n"] == 1_003
+    found, mean = evaluate_file("--json"), pytest.approx(cost_of(arrays, rows), rel=1e-6)
+    total = pytest.approx(1_003 * mean.expected, rel=1e-6)
+    assert found == {"method": "cost", "cost": {"mean": mean, "total": total, "n": 1_003}}
     assert evaluate_file("--rows", 50, "--json")["cost"]["n"] == 50
     shown = re.match(r"cross entropy +(\S+) nats per row \(1003 rows\)\n", evaluate_file())
-    assert float(shown[1]) == pytest.approx(found["cost"]["mean"], abs=1e-6)
+    assert float(shown[1]) == pytest.approx(mean.expected, abs=1e-5)
     assert holds(evaluate_file("--exact", code=2), "m.npz|--exact")

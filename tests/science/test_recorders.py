@@ -1,12 +1,12 @@
 """Recorders against the reference, and records of a training: the same bytes however it ran."""
 
-import csv
 import re
 from functools import partial
-from math import acos, degrees, sqrt
+from math import acos, degrees
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
@@ -22,7 +22,7 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
 from cbm_cli.trial.recorders import Context, check_recorders, record
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests.builders import GRID, cbm, holds, problems_of, refusal, summary
 from tests.journals import contents_of, lines_of, trials_of
@@ -47,13 +47,11 @@ def context_of(offsets="aa^b", levels=1, **settings):
 
 
 def norms(W, b, c, mu, lam, x, valid):
-    def norm(values):
-        return sqrt(sum(float(value) ** 2 for value in values))
-
+    norm = np.linalg.norm
     return {
-        "weight_norm": norm(W.ravel()),
-        "weight_row_norm": sum(norm(row) for row in W) / len(W),
-        "weight_column_norm": sum(norm(column) for column in W.T) / len(W.T),
+        "weight_norm": norm(W),
+        "weight_row_norm": np.mean([norm(row) for row in W]),
+        "weight_column_norm": np.mean([norm(column) for column in W.T]),
         "visible_bias_norm": norm(b),
         "hidden_bias_norm": norm(c),
         "centered_visible_bias_norm": norm(b + [sum(row * lam) for row in W]),
@@ -64,6 +62,12 @@ def norms(W, b, c, mu, lam, x, valid):
 def likelihoods(W, b, c, mu, lam, x, valid):
     train, held_out = (log_likelihoods(W, b, c, part).mean() for part in (x, valid))
     return {"log_likelihood": train, "free_energy_gap": train - held_out}
+
+
+def pseudo_likelihoods(W, b, c, mu, lam, x, valid):
+    """See test_sklearn.py for `TrainedMachine.pseudo_likelihood` against sums over states."""
+    machine = TrainedMachine(Layered("rbm", (W,), (b, c), (0 * b, 0 * c)))
+    return {"pseudo_likelihood": machine.pseudo_likelihood(x).mean()}
 
 
 def activities(W, b, c, mu, lam, x, valid):
@@ -78,45 +82,43 @@ def activities(W, b, c, mu, lam, x, valid):
 
 
 def offset_errors(W, b, c, mu, lam, x, valid, scheme):
-    means = [moments(phase)[1:] for phase in phases(W, b, c, x)]
-    found = {}
+    both, found = [moments(phase)[1:] for phase in phases(W, b, c, x)], {}
     for k, (side, offset) in enumerate((("visible", mu), ("hidden", lam))):
-        target = ref.offset_target(ref.LETTERS[scheme[k]], means[0][k], means[1][k], 0.5)
+        target = ref.offset_target(ref.LETTERS[scheme[k]], both[0][k], both[1][k], 0.5)
         found[f"{side}_offset_error"] = np.abs(offset - target).mean()
     return found
 
 
 def directions(W, b, c, mu, lam, x, valid, phase=ref.joint_phase, damping=0.0):
     """Norms, and angles by the law of cosines: |u - v|^2 = |u|^2 + |v|^2 - 2 |u| |v| cos."""
-    both = phases(W, b, c, x)
+    both, norm, norms, angles = phases(W, b, c, x), np.linalg.norm, {}, {}
     if not mu.any():  # a machine without offsets: the data means
         mu, lam = moments(both[0])[1:]
-    standard, along_offsets = ref.gradient(*both), ref.centered_gradient(*both, mu, lam)
-    standard, along_offsets = flat(*standard), flat(*along_offsets)
+    standard = flat(*ref.gradient(*both))
+    along_offsets = flat(*ref.centered_gradient(*both, mu, lam))
     F = ref.fisher(phase(W, b, c))
-    u, found = np.linalg.inv(F + damping * np.eye(len(F))) @ standard, {}
+    u = np.linalg.inv(F + damping * np.eye(len(F))) @ standard
     for name, v in (("standard", standard), ("centered", along_offsets)):
-        found[f"{name}_gradient_norm"] = sqrt(sum(v**2))
-        a, b_, c_ = (sqrt(sum(w**2)) for w in (u, v, u - v))
-        found[f"angle_natural_{name}"] = degrees(acos((a * a + b_ * b_ - c_ * c_) / (2 * a * b_)))
-    return dict(sorted(found.items(), key=lambda item: item[0].startswith("angle")))
+        cos = (norm(u) ** 2 + norm(v) ** 2 - norm(u - v) ** 2) / (2 * norm(u) * norm(v))
+        norms[f"{name}_gradient_norm"] = norm(v)
+        angles[f"angle_natural_{name}"] = degrees(acos(cos))
+    return angles | norms
 
 
 @pytest.mark.parametrize("n", [10, 11])  # 100 weights, which are summed as a product, and more
 def test_norms_of_few_and_of_many_weights(n):
-    snapshots = stack(n, 10)
-    found = recorders.weight_norms(snapshots, context_of())
-    for t, machine in enumerate(zip(*snapshots[1:], strict=True)):
-        expected = norms(*machine, None, None)
-        for name, column in found.items():
-            assert column[t] == pytest.approx(expected[name], rel=1e-12)
+    trail = Trail(*(array.astype(float) for array in stack(n, 10)))
+    for name, column in recorders.weight_norms(trail, context_of()).items():
+        expected = [norms(*machine, None, None)[name] for machine in zip(*trail[1:], strict=True)]
+        assert_allclose(column, expected, rtol=1e-12)
 
 
 MARGINAL = {"kind": "natural", "fisher": "marginal", "damping": 0.05}
-DIRECTIONS = "gradient_norms gradient_angles"
+DIRECTIONS = "gradient_angles gradient_norms"
 MEASURED = [  # recorders, what measures the same, the rounding, and settings
     ("weight_norms bias_norms", norms, 1e-12, {}),
     ("log_likelihood free_energy_gap", likelihoods, 2e-6, {}),  # float32 sums
+    ("pseudo_likelihood", pseudo_likelihoods, 1e-9, {}),
     ("hidden_activity reconstruction_error offset_values", activities, 1e-12, {}),
     (DIRECTIONS, directions, 1e-4, {}),
     (DIRECTIONS, directions, 1e-4, {"gradient": {"kind": "centered", "scale_to": "standard"}}),
@@ -149,52 +151,36 @@ def test_recorders_measure_what_the_reference_does(
 
 
 def test_directions_that_agree_have_no_angle():
-    """With so much damping the natural gradient has the direction of the standard one, but for
-    rounding.
-    """
+    """With so much damping the natural gradient has the direction of the standard one, but for rounding."""
     context = context_of(gradient=MARGINAL | {"damping": 1e12})
     found = record(["gradient_angles"], stack(T=50), context)
     assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
 
 
-def test_the_pseudo_likelihood_is_that_of_each_snapshot():
-    """See test_sklearn.py for `TrainedMachine.pseudo_likelihood` against sums over states."""
-    trail, context = stack(), context_of()
-    found = record(["pseudo_likelihood"], trail, context)["pseudo_likelihood"]
-    for t, (W, b, c) in enumerate(zip(*trail[1:4], strict=True)):
-        ours = TrainedMachine(Layered("rbm", (W,), (b, c), (0 * b, 0 * c)))
-        expected = ours.pseudo_likelihood(context.data.train).mean()
-        assert found[t] == pytest.approx(expected, rel=1e-6)
-
-
-def test_columns_come_in_the_order_of_the_names_and_are_in_the_docs():
-    names = list(RECORDERS)[::-1]
-    found = list(record(names, stack(), context_of()))
+def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
+    names, text = [*RECORDERS][::-1], DOCS.read_text(encoding="utf-8")
+    found = [*record(names, stack(), context_of())]
     assert found == [column for name in names for column in RECORDERS[name]]
-    assert (found[0], found[-1]) == ("pseudo_likelihood", "log_likelihood")
-    text = DOCS.read_text(encoding="utf-8")
     for word in [*names, *(column for column in found if not column.startswith("lam_"))]:
         assert f"`{word}`" in text
 
 
 def test_a_snapshot_that_is_not_finite_is_empty_in_all_columns():
     snapshots = stack()
-    expected = record(list(RECORDERS), snapshots, context_of())
+    expected = record([*RECORDERS], snapshots, context_of())
     snapshots.W[1, 0, 0], snapshots.c[3, 0] = np.nan, np.inf
-    found = record(list(RECORDERS), snapshots, context_of())
-    assert list(found) == list(expected)
-    for column, values in found.items():
-        assert_array_equal(np.isnan(values), [False, True, False, True, False])
-        assert_allclose(values[[0, 2, 4]], expected[column][[0, 2, 4]], rtol=1e-9)
+    for column, values in record([*RECORDERS], snapshots, context_of()).items():
+        wanted = np.where([1, 0, 1, 0, 1], expected.pop(column), np.nan)
+        assert_allclose(values, wanted, rtol=1e-9)
+    assert not expected
 
 
 def check(names, width=4, hidden=3, parts=("train",), **settings):
     """Check recorders against settings and a data set of this width, as before a training."""
-    what = {"record": {"what": "+".join(names)}} if names else {}
-    rows, model = np.zeros((2, width), np.uint8), {"model": {"kind": "rbm", "hidden": hidden}}
-    plain = model | {"offsets": "aa^b", "evaluate": {"method": "none"}}
-    its = rbm_settings(**plain | settings | what)
-    check_recorders(its, Dataset("rows", **dict.fromkeys(parts, rows)))
+    plain = {"model": {"kind": "rbm", "hidden": hidden}, "offsets": "aa^b"}
+    plain |= {"evaluate": {"method": "none"}, "record": {"what": "+".join(names)}}
+    data = Dataset("rows", **dict.fromkeys(parts, np.zeros((2, width), np.uint8)))
+    check_recorders(rbm_settings(**plain | settings), data)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +197,6 @@ def test_recorders_that_do_not_fit_are_refused_and_others_pass(name, settings, t
     assert holds(refusal(check, [name], **settings), told)
     check(RECORDERS, parts=("train", "valid"))
     check(["offset_error", "bias_norms", "mine.py:any"], offsets="dd^b_s", hidden=500, width=784)
-    check([], model={"kind": "dbm", "hidden": (3, 2)}, offsets="ddd")
 
 
 # Recorders of the user
@@ -236,12 +221,10 @@ def own(name, source):
 def test_a_function_that_fails_is_named_with_file_and_line(body, told):
     its, flaws = own("mine.py:f", f"def f(snapshots, context):\n    {body}\n"), {}
     found = record(["weight_norms", "mine.py:f", "bias_norms"], stack(), context_of(), its, flaws)
-    assert holds(flaws.pop("mine.py:f"), told)
-    assert not flaws
+    assert flaws.keys() == {"mine.py:f"}
+    assert holds(flaws["mine.py:f"], told)
     without = record(["weight_norms", "bias_norms"], stack(), context_of())
-    assert [*found] == [*without]
-    for column, values in without.items():
-        assert_array_equal(found[column], values)
+    assert_equal([*found.items()], [*without.items()])
 
 
 def test_each_file_runs_in_a_module_of_its_own():
@@ -257,9 +240,9 @@ DATA = load("bars-and-stripes", size=2)
 MARKS = np.array([0, 3, 7, 8, 19])
 
 
-def settings(record, **changes):
+def settings(record=None, **changes):
     base = {"data": {"name": "bars-and-stripes", "size": 2}, "offsets": "aa^b_s", "updates": 60}
-    base |= {"batch": 4, "evaluate": {"every": 20}, "record": record}
+    base |= {"batch": 4, "evaluate": {"every": 20}, "record": record or {}}
     return rbm_settings(**base | changes)
 
 
@@ -267,13 +250,13 @@ def run(its, **options):
     return run_trial(Trial("test", its, 0, 1), DATA, **options)
 
 
-SAMPLERS = [{}, {"sampler": "exact"}, {"sampler": "PT_3"}]
+WAYS = [{}, {"sampler": "exact"}, {"sampler": "PT_3"}, {"gradient": {"scale_to": "standard"}}]
 
 
 @pytest.mark.parametrize("order", ["b", "l"], ids=["before", "later"])
-@pytest.mark.parametrize("changes", [*SAMPLERS, {"gradient": {"scale_to": "standard"}}], ids=str)
+@pytest.mark.parametrize("changes", WAYS, ids=str)
 def test_snapshots_are_the_states_that_stopping_finds(changes, order):
-    learner = Learner(settings({}, offsets=f"am^{order}_s", **changes), DATA, 1)
+    learner = Learner(settings(offsets=f"am^{order}_s", **changes), DATA, 1)
     state = random_state(*learner.sizes, learner.plan, seed=1)
     trail, start = empty_trail(*learner.sizes, MARKS), copied(state)
     advance(learner, state, 0, 20, trail)
@@ -308,22 +291,19 @@ def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
         assert outcome.summary()["log_likelihood_final"] == outcome.curve[-1, 2]
 
 
-def test_a_training_is_the_same_without_recorders_and_with_one_that_writes_into_its_snapshots(
-    monkeypatch,
-):
+def test_a_recorder_that_writes_into_its_snapshots_does_not_change_the_training(monkeypatch):
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4)  # each snapshot alone
 
     def careless(snapshots, context):
         snapshots.W[:] = 0
         return {"nothing": np.zeros(len(snapshots.update))}
 
-    bare = run(settings({}))
+    bare = run(settings())
     assert (bare.recorded, bare.records) == ((), None)
     its = settings({"what": "weight_norms+mine.py:careless+offset_error", "every": 1})
     recorded = run(its, recorders={"mine.py:careless": careless})
     assert recorded.curve.tobytes() == bare.curve.tobytes()
-    for name, array in bare.machine.items():
-        assert array.tobytes() == recorded.machine[name].tobytes()
+    assert_equal(recorded.machine, bare.machine)
 
 
 def together(snapshots, context):
@@ -346,10 +326,11 @@ def test_what_a_recorder_gave_before_it_failed_stays(monkeypatch, body, told):
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * 3)  # groups of 3 snapshots
     its = settings({"what": "mine.py:f+weight_norms", "every": 5})
     whole = run(its, recorders=own("mine.py:f", FAILING.format(30, body)))
-    rows = dict(zip(whole.recorded, whole.records.T, strict=True))
-    assert rows["update"].tolist() == [*range(0, 61, 5)]
-    assert_array_equal(rows["mine"], [0.5, 5.5, 10.5, 15.5, 20.5, 25.5] + 7 * [np.nan])
-    assert np.isfinite(rows["weight_norm"]).all()
+    assert whole.recorded[:3] == ("update", "mine", "weight_norm")
+    update, mine, norm = whole.records.T[:3]
+    assert_array_equal(update, range(0, 61, 5))
+    assert_array_equal(mine, [*(update[:6] + 0.5), *[np.nan] * 7])
+    assert np.isfinite(norm).all()
     assert holds(*whole.flaws.values(), f"mine.py|{told}")
 
 
@@ -381,7 +362,7 @@ def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
 def test_records_end_where_training_diverges():
     outcome = run(settings({"what": "weight_norms", "every": 1}, weight_decay={"l2": 1e4}))
     assert outcome.diverged == 20
-    assert outcome.records[:, 0].tolist() == list(range(20))
+    assert_array_equal(outcome.records[:, 0], range(20))
     assert np.isfinite(outcome.records[0]).all()
     assert np.isnan(outcome.records[15:, 1:]).all()
 
@@ -397,10 +378,9 @@ def grid(here):
     assert sum(bool(line.strip()) for line in source.splitlines()) <= 10
     Path("mine.py").write_text(source)
 
-    def run(out="out", what="weight_norms+mine.py:filter_cosine", name="bars", jobs=0, code=0):
+    def run(out="out", what="weight_norms+mine.py:filter_cosine", jobs=0, code=0):
         record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n    table:"
-        text = GRID.replace("    table:", record).replace("bars:", f"{name}:")
-        Path("grid.yaml").write_text(text)
+        Path("grid.yaml").write_text(GRID.replace("    table:", record))
         return cbm("run", "grid.yaml", "-o", out, "-j", jobs, code=code)
 
     return run
@@ -413,25 +393,24 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(grid):
     grid("here")
     grid("there", jobs=1)
     assert trials_of("here") == trials_of("there")
-    places = [key for key in contents_of("here") if key[-1] == "records"]
+    store, places = Store(Path("here/bars")), contents_of("here", kinds=["records"])
     assert len(places) == 8
-    store = Store(Path("here/bars"))
     for _, run_id, number, _ in places:
-        exported = csv.DictReader(Path(f"here/bars/records/{run_id}.csv").read_text().splitlines())
-        rows = [row for row in exported if row.pop("trial") == str(number)]
-        assert [int(row["update"]) for row in rows] == UPDATES
-        assert list(rows[0])[1:] == [*RECORDERS["weight_norms"], "filter_cosine"]
+        exported = pd.read_csv(f"here/bars/records/{run_id}.csv").query(f"trial == {number}")
+        assert exported["update"].tolist() == UPDATES
+        assert [*exported][2:] == [*RECORDERS["weight_norms"], "filter_cosine"]
         W = read_machine(*store.machine(run_id, number)).weights[0]
         unit = W / np.linalg.norm(W, axis=0)
         cosines = np.abs(unit.T @ unit)[np.triu_indices(3, 1)]
-        assert float(rows[-1]["filter_cosine"]) == pytest.approx(cosines.mean(), rel=1e-6)
-        assert float(rows[-1]["weight_norm"]) == pytest.approx(np.linalg.norm(W), rel=1e-6)
+        last = exported.iloc[-1]
+        assert last["filter_cosine"] == pytest.approx(cosines.mean(), rel=1e-6)
+        assert last["weight_norm"] == pytest.approx(np.linalg.norm(W), rel=1e-6)
     before = lines_of("here/bars")
     grid("here")
     assert lines_of("here/bars") == before  # which have the seconds of the trials
 
 
-def test_another_recorder_under_the_same_name_is_run_again(grid):
+def test_another_recorder_under_the_same_name_is_run_afresh(grid):
     grid()
     text = Path("mine.py").read_text()
     Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
@@ -458,18 +437,14 @@ def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(grid, what, s
     assert not Path("out").exists()
 
 
-def test_a_recorder_that_fails_costs_its_columns_only_and_is_reported_once_and_counted(grid):
+def test_a_recorder_that_fails_costs_its_columns_only_and_is_told_once_and_counted(grid):
     Path("mine.py").write_text("def f(snapshots, context):\n    return {'mine': 1 / 0}\n")
     said = grid(what="mine.py:f+weight_norms", jobs=1).stderr
     assert said.count("ZeroDivisionError: division by zero") == 1
     assert re.search(r"bars-and-stripes.* trial \d: record: mine.py, line 2", said)
     (line,) = (line for line in said.splitlines() if "mine.py:f" in line)
     assert holds(line, "8")
-    assert all(float(row["weight_norm_final"]) > 0 for row in summary("out"))
     records = [*contents_of("out", kinds=["records"]).values()]
-    assert all([*table] == ["update", *RECORDERS["weight_norms"]] for table in records)
-    assert len(records) == len(summary("out")) == 8
+    assert [[*table] for table in records] == [["update", *RECORDERS["weight_norms"]]] * 8
     grid("alone", "mine.py:f")  # the updates are left
-    table = next(iter(contents_of("alone", kinds=["records"]).values()))
-    assert table == {"update": [*UPDATES]}
-    assert len(summary("alone")) == 8
+    assert [*contents_of("alone", kinds=["records"]).values()] == [{"update": UPDATES}] * 8
