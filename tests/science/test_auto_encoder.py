@@ -39,7 +39,7 @@ def settings(hidden=3, scheme=None, **changes):
 
 
 def random_state(learner, seed, scale=0.7):
-    """A state far from the start, where all activations bend; its parameters and offsets are random."""
+    """A state far from the start, where all activations bend, of random parameters and offsets."""
     rng = np.random.default_rng(seed)
     state = learner.start()
     state = state._make(rng.normal(0, scale, a.shape).astype(np.float32) for a in state)
@@ -91,7 +91,7 @@ def plain_pairs(state, sizes):
 
 
 def reference_descent(pairs, velocity, x, learner, its, update):
-    """Move the offsets and descend the cost in the plain parameters, with momentum and weight decay."""
+    """Move the offsets, and descend the cost in the plain parameters."""
 
     def centered(offsets):
         both = [(theta, to) for (theta, _), to in zip(pairs, offsets, strict=True)]
@@ -312,7 +312,7 @@ def test_from_a_grid_to_the_summary(here):
     store = Store(Path("results/toy"))
     assert len(finished_in(store)) == 4
     for key, best in product(finished_in(store), (True, False)):
-        curve = store.curve(*key).to_numpy()
+        curve = store.curves(key[0], [key[1]])[0].to_numpy()
         row = curve[1 + curve[1:, 3].argmin()] if best else curve[-1]
         with np.load(io.BytesIO(store.machine(*key, best)[1])) as arrays:
             assert cost_of(dict(arrays), DATA.test) == pytest.approx(row[4], rel=1e-6)

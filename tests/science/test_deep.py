@@ -129,7 +129,7 @@ def test_an_evaluation_has_the_means_over_each_part():
 
 @pytest.mark.parametrize("name", ["exact", "ais"])
 def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
-    """Where no deep unit is connected, the bounds of the deep machine are the likelihood of the RBM."""
+    """Where no deep unit is connected, the bound of the deep machine is the RBM's likelihood."""
     W, b, c = random_machine(5, 4, seed=3)
     shallow, alone = rbm(W, b, c), np.zeros(3, np.float32)
     deep = Flat(np.pad(W, ((0, 3), (0, 0))), np.append(b, alone), c, alone, (5, 4, 3))
@@ -214,7 +214,7 @@ def test_the_sums_of_a_trial_are_those_of_its_largest_part(train, test, evaluate
 
 
 def save(layers, seed=1, kind="dbm", **changes):
-    """A random machine with offsets in m.npz, and a choice of rows, some of them twice, in rows.npy."""
+    """A random machine with offsets in m.npz, and some rows, some of them twice, in rows.npy."""
     np.savez("m.npz", **networks.machine_file(layered(layers, seed), kind, **changes))
     chosen = np.random.default_rng(seed).integers(0, 2 ** layers[0], 23)
     np.save("rows.npy", visible_rows(layers)[chosen])

@@ -1,4 +1,4 @@
-"""Exact gradients and Fisher matrices, and natural and rescaled steps of training, against the reference."""
+"""Exact gradients, Fisher matrices, and natural and rescaled steps, against the reference."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_what_has_no_variance_does_not_move_and_its_neighbours_have_their_steps(
 
 
 def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
-    """Variances of units far apart are no reason to refuse: the step of b is the one of a single unit."""
+    """Variances may be far apart: the step of b is the one of a single unit."""
     b = np.array([0.0, -14.0])
     plain = np.zeros((2, 1)), b, np.zeros(1)
     found = natural_gradient(*plain, standard_gradient(*plain, some_rows(2)))
@@ -223,7 +223,7 @@ def test_a_small_variance_is_found_in_float64():
 
 
 def with_stuck_units(fisher, value, rate=1.0):
-    """A learner of data whose first unit always has a value, and a state in which its units have it."""
+    """A learner of data whose first unit always has a value, and a state whose units have it."""
     rows = ROWS.copy()
     rows[:, 0] = value
     way = natural(fisher, rows, exact=True, others={"learning_rate": rate})
@@ -261,7 +261,7 @@ def log_likelihood(state, rows):
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])
 def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but_singular(rate):
-    """Figure 13 (a): within 0.5 of the bound -13.86 in 30 updates at rate 1.0; 300 are enough for 0.1."""
+    """Figure 13 (a): within 0.5 of the bound -13.86 in 30 updates at rate 1.0, in 300 at 0.1."""
     bars = bars_and_stripes(2)
     way = natural("joint", bars.train, 4, exact=True, others={"learning_rate": rate})
     state = random_start(way, 1, scale=0.01)

@@ -151,13 +151,13 @@ def test_recorders_measure_what_the_reference_does(
 
 
 def test_directions_that_agree_have_no_angle():
-    """With so much damping the natural gradient has the direction of the standard one, but for rounding."""
+    """With so much damping the natural gradient has the direction of the standard one."""
     context = context_of(gradient=MARGINAL | {"damping": 1e12})
     found = record(["gradient_angles"], stack(T=50), context)
     assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
 
 
-def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
+def test_columns_come_in_the_order_of_the_names_and_are_in_the_docs():
     names, text = [*RECORDERS][::-1], DOCS.read_text(encoding="utf-8")
     found = [*record(names, stack(), context_of())]
     assert found == [column for name in names for column in RECORDERS[name]]
@@ -410,7 +410,7 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(grid):
     assert lines_of("here/bars") == before  # which have the seconds of the trials
 
 
-def test_another_recorder_under_the_same_name_is_run_afresh(grid):
+def test_another_recorder_under_the_same_name_is_run_again(grid):
     grid()
     text = Path("mine.py").read_text()
     Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
@@ -437,7 +437,7 @@ def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(grid, what, s
     assert not Path("out").exists()
 
 
-def test_a_recorder_that_fails_costs_its_columns_only_and_is_told_once_and_counted(grid):
+def test_a_recorder_that_fails_costs_its_columns_only_and_is_reported_once_and_counted(grid):
     Path("mine.py").write_text("def f(snapshots, context):\n    return {'mine': 1 / 0}\n")
     said = grid(what="mine.py:f+weight_norms", jobs=1).stderr
     assert said.count("ZeroDivisionError: division by zero") == 1

@@ -40,7 +40,7 @@ def since(root, epochs, settings=RBM, course=COURSE):
 
 
 def run_into(folder, epochs, settings, since=None):
-    """Train for so many epochs; return the store with the trial in it, under one name whatever the length."""
+    """Train for so many epochs; return the store with the trial, named alike for all lengths."""
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
     store = Store(folder / "test")
     store.write(RUN, trial, run_trial(trial, THREE_PARTS, since), course=COURSE)
@@ -60,7 +60,7 @@ def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_
     )
     assert continued == at_once
     if name not in ("early stopping", "divergence"):
-        assert store.curve(RUN, 0)["epoch"].iloc[-1] == LONG
+        assert store.curves(RUN, [0])[0]["epoch"].iloc[-1] == LONG
 
 
 def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tmp_path):
@@ -73,7 +73,7 @@ def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tm
     assert since(tmp_path / "runs", 40, course="toy_00000000dd") is None
 
 
-def test_an_interrupted_training_goes_on_to_any_longer_length_but_no_shorter_one(tmp_path):
+def test_an_interrupted_training_continues_to_any_longer_length_but_not_to_a_shorter_one(tmp_path):
     short, long = (Trial("test", Settings(**RBM | {"epochs": n}), 0, 1) for n in (SHORT, LONG))
     paused = run_trial(short, THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__)
     assert 4 < paused.update < 4 * SHORT
@@ -105,7 +105,10 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
     else:
         assert_array_equal(state.mu[:6], np.load(io.BytesIO(content))["offsets_0"])
     outcome = run_trial(Trial("test", other, 0, 5), THREE_PARTS, Progress(state))
-    first, last = dict(zip(outcome.columns, outcome.curve[0], strict=True)), store.curve(RUN, 0)
+    first, last = (
+        dict(zip(outcome.columns, outcome.curve[0], strict=True)),
+        store.curves(RUN, [0])[0],
+    )
     measured = last.filter(regex="log_likelihood|cost").iloc[-1].to_dict()
     assert measured == pytest.approx({name: first[name] for name in measured}, rel=1e-6)
     assert measured
@@ -118,7 +121,7 @@ def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has
     assert_allclose(state.mu, THREE_PARTS.train.mean(0), rtol=1e-6)
 
 
-def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):
+def test_an_interrupted_trial_continues_from_its_state_unless_its_start_has_changed(tmp_path):
     store = run_into(tmp_path, SHORT, RBM)
     machine, trial = read_machine(*store.machine(RUN, 0)), Trial("test", Settings(**RBM), 0, 7)
 
@@ -186,7 +189,7 @@ def curves(experiment):
     """The curve of every trial of the experiment, by offsets and number."""
     store = Store(Path("out") / experiment)
     return {
-        (cell["offsets"], number): store.curve(cell["run_id"], number)
+        (cell["offsets"], number): store.curves(cell["run_id"], [number])[0]
         for cell in store.manifest().cells
         for number in store.finished(cell["run_id"])
     }
@@ -260,7 +263,17 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, m
     assert dry(*LONGER, "-o", "out", "--set", "learning_rate=0.2") == [4, 0, 4]
 
 
-def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid, monkeypatch):
+def test_states_that_are_not_used_are_said_with_the_reason(grid, monkeypatch):
+    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
+    run("first")
+    said = run("first", "--set", "epochs=2", "--dry-run").stderr
+    assert "4 trials start from the beginning: their states are of longer trainings" in said
+    Path("out/first/trials.jsonl").unlink()  # as if all had been interrupted
+    said = run("first", "--set", "learning_rate=0.2", "--dry-run").stderr
+    assert "first: 4 finished or interrupted trials not reused: 4 of other settings" in said
+
+
+def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid, monkeypatch):
     monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     run("first")
     victim = sorted(Path("out").rglob("trial-001-*.npz"))[0]
@@ -288,7 +301,7 @@ def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, first
 
 
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
-    """The scheme alone tells the cells apart; that their initial biases differ, too, does not matter."""
+    """The scheme alone tells the cells apart, whatever their initial biases are."""
     when = "[{if: {offsets: 00}, set: {init: zero}}]"
     grid(("first: {}", f"first: {{when: {when}, learning_rate: 0.2}}"))
     assert dry() == [8, 0, 8, 4]

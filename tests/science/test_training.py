@@ -1,6 +1,4 @@
-"""The training loop against the reference: flips, samplers, offsets, options, and random
-settings.
-"""
+"""The training loop against the reference: flips, samplers, offsets, options, random settings."""
 
 import itertools
 
@@ -250,9 +248,7 @@ def test_fixed_visible_offsets_are_the_mean_of_the_whole_training_part():
 
 @pytest.mark.parametrize("count", [100, 200_000])
 def test_means_over_many_rows_are_exact(count):
-    """One float32 sum is off by 5e-4 after 60,000 rows: a unit that is always on had the mean
-    1.0005.
-    """
+    """One float32 sum is off by 5e-4 after 60,000 rows."""
     rows = np.ones((count, 3), np.uint8)
     rows[:, 1], rows[::7, 2] = 0, 0
     its = plan(3, 2, count, "dd", rows=4)
@@ -292,9 +288,7 @@ COUNTS = [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))]
 
 @pytest.mark.parametrize(("kind", "count"), COUNTS)
 def test_random_settings_make_the_updates_of_the_reference(kind, count):
-    """Of 1 to 513 units and 300 rows: products of bits by tables, tiles and complements are
-    among them.
-    """
+    """Of 1 to 513 units: products of bits by tables, tiles and complements are among them."""
     rng, sizes = np.random.default_rng(2), [(1, 2, 7, 16, 17, 33, 64)] * (kind == "dbm")
     found = [fuzz.differences(getattr(fuzz, kind)(rng, *sizes)) for _ in range(count)]
     assert [line for lines in found for line in lines] == []
