@@ -96,8 +96,8 @@ def _say_what_is_read(agenda: Agenda) -> None:
         if told := not_reused(agenda.stores[one.name], agenda.run_ids[one.name]):
             note(told)
     if agenda.beyond:
-        why = "their states are of longer trainings, or began at another machine"
-        note(f"{count(agenda.beyond, 'trial')} start from the beginning: {why}")
+        why = "the states are of longer trainings, or began at another machine"
+        note(f"to start from the beginning: {count(agenda.beyond, 'trial')}; {why}")
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
     for spec, model in halves.items():
