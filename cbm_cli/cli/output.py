@@ -122,8 +122,5 @@ def to_type(*words: object) -> str:
 
 
 def note_next(*lines: str) -> None:
-    """Say what to type next, and how to make the shell find cbm, if it does not."""
+    """Say what to type next."""
     note("Next:  " + "\n       ".join(lines))
-    script = Path(sys.argv[0]).parent / "activate"
-    if program() != "cbm" and script.is_file():
-        note(f"To write just cbm, first run: source {shlex.quote(str(script))}")

@@ -84,7 +84,7 @@ def run(
 
 
 def _say_what_is_read(agenda: Agenda) -> None:
-    """Say what the data are, which trials are damaged, and where half of an odd width is rounded."""
+    """Say what the data are, and which trials are damaged, begin again or are shared."""
     from cbm_cli.datasets.loading import describe
     from cbm_cli.results.folder import not_reused
 
@@ -98,13 +98,6 @@ def _say_what_is_read(agenda: Agenda) -> None:
     if agenda.beyond:
         why = "the states are of longer trainings, or began at another machine"
         note(f"to start from the beginning: {count(agenda.beyond, 'trial')}; {why}")
-    cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
-    halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
-    for spec, model in halves.items():
-        width = agenda.datasets[spec].width
-        if width % 2:
-            (hidden,) = model.hidden_layers(width)
-            note(f"{spec.title}: half of {width} visible units rounds down to {hidden} hidden ones")
     if shared := agenda.asked - agenda.total:
         which = count(len(agenda.experiments), "experiment")
         note(f"{which} with {agenda.asked:,} trials; {shared:,} are the same as others and run once")
