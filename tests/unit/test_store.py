@@ -158,7 +158,7 @@ class JournalMachine(RuleBasedStateMachine):
                 assert f"line {number}: damaged" in told
 
 
-JournalMachine.TestCase.settings = settings(max_examples=100, derandomize=True, deadline=None)
+JournalMachine.TestCase.settings = settings(max_examples=60, derandomize=True, deadline=None)
 TestJournal = JournalMachine.TestCase
 
 
