@@ -102,10 +102,8 @@ def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, 
 
 
 def test_every_version_of_the_sources_has_a_folder_of_its_own(tmp_path):
-    script, found = (
-        "from cbm_cli.kernels import compiling as c; print(c.__file__, c.CACHE.name)",
-        [],
-    )
+    script = "from cbm_cli.kernels import compiling as c; print(c.__file__, c.CACHE.name)"
+    found = []
     for place in ("same", "other"):
         shutil.copytree(ROOT / "cbm_cli", tmp_path / place / "cbm_cli")
     with (tmp_path / "other/cbm_cli/kernels/random.py").open("a") as file:

@@ -316,12 +316,7 @@ def test_a_sliding_factor_is_allowed_with_schemes_that_do_not_slide():
 def test_a_run_id_is_the_hash_of_all_columns_in_order_and_another_that_of_all_but_the_length(kind):
     """Any other order would give all trials new names, and run them again."""
     (settings,), labels = cells(kind), ("start_from_path", "start_from_experiment", "record_what")
-    untold = (
-        "data",
-        *(f"data_{name}" for name in Data.model_fields),
-        "early_stopping_metric",
-        *labels,
-    )
+    untold = ["data", "early_stopping_metric", *labels, *(f"data_{it}" for it in Data.model_fields)]
     columns = {name: value for name, value in settings.row().items() if name not in untold}
     columns["records"] = settings.record.names
     lengths = {}, {"updates": None, "epochs": None}

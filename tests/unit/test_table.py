@@ -157,17 +157,8 @@ def test_cells_have_marks_and_flags_in_every_format(small):
 
 
 def test_records_and_caption_have_the_numbers_of_the_cells(small):
-    names = [
-        "data",
-        "n",
-        "n_planned",
-        "mean",
-        "max_update",
-        "p_value",
-        "effect_size",
-        "n_pairs",
-        "diverged",
-    ]
+    names = ["data", "n", "n_planned", "mean", "max_update", "p_value", "effect_size", "n_pairs"]
+    names += ["diverged"]
     records = pd.DataFrame(small.records())[names].astype(object)
     assert [tuple(row) for row in records.where(records.notna(), None).to_numpy()] == [
         ("shifting-bar", 6, 6, pytest.approx(-52.5), 175, None, None, None, 0),
@@ -348,16 +339,15 @@ def sliding(visible, hidden, units=4):
     return planned(sliding_factor_visible=visible, sliding_factor_hidden=hidden, model_hidden=units)
 
 
+BOTH = [(0.1, 0.5), (0.5, 0.5)]
+
+
 @pytest.mark.parametrize(
     ("name", "others", "columns"),
     [
         ("hidden", [(0.1, 0.1, 8)], "model_hidden"),
         ("sliding_factor", [(0.5, 0.5)], "sliding_factor_visible"),
-        (
-            "sliding_factor",
-            [(0.1, 0.5), (0.5, 0.5)],
-            "sliding_factor_visible sliding_factor_hidden",
-        ),
+        ("sliding_factor", BOTH, "sliding_factor_visible sliding_factor_hidden"),
         ("visible", [(0.5, 0.1)], "sliding_factor_visible"),
     ],
 )
