@@ -20,14 +20,8 @@ def coins(units, rows=13):
 
 def rbm_settings(**changes):
     """Settings of a short training of an RBM on data that a test brings."""
-    base = {
-        "data": {"name": "mnist"},  # its name; the rows are others
-        "model": {"kind": "rbm", "hidden": 3},
-        "offsets": "dd^b",
-        "sampler": "PCD-1",
-        "learning_rate": 0.1,
-        "updates": 10,
-    }
+    base = {"data": {"name": "mnist"}, "model": {"kind": "rbm", "hidden": 3}}  # the rows are others
+    base |= {"offsets": "dd^b", "sampler": "PCD-1", "learning_rate": 0.1, "updates": 10}
     return Settings(**base | changes)
 
 
@@ -82,41 +76,31 @@ TRAININGS = {  # one of each kind that could end otherwise if it is stopped, con
 
 FIXED = {"visible": 0, "hidden": 0.3}
 
+FALLING = {"start": 0.2, "decay": 0.5, "every": "5 updates"}, [(0, 0.2), (5, 0.1), (10, 0.05)]
+STEPPED = {"start": 0.2, "steps": "0.02 from 1 epoch + 0.3 from 3 epochs"}
+LATER = {"start": 0.2, "steps": "0.05 from 4 updates"}
+BOTH = {"momentum": 0.8, "weight_decay": {"l1": 0.03, "l2": 0.1}}
 # Ways to step, in settings and in the plan of the reference; epochs have 3 batches
 STEPS = {
     "momentum": ({"momentum": 0.8}, {"momentum": 0.8}),
     "l1": ({"weight_decay": {"l1": 0.05}}, {"l1": 0.05}),
     "l2": ({"weight_decay": {"l2": 0.2}}, {"l2": 0.2}),
-    "momentum and decay": (
-        {"momentum": 0.8, "weight_decay": {"l1": 0.03, "l2": 0.1}},
-        {"momentum": 0.8, "l1": 0.03, "l2": 0.1},
-    ),
-    "decaying rate": (
-        {"learning_rate": {"start": 0.2, "decay": 0.5, "every": "5 updates"}},
-        {"learning_rate": [(k, 0.2 * 0.5 ** (k // 5)) for k in (0, 5, 10)]},
-    ),
-    "rates in steps": (
-        {"learning_rate": {"start": 0.2, "steps": "0.02 from 1 epoch + 0.3 from 3 epochs"}},
-        {"learning_rate": [(0, 0.2), (3, 0.02), (9, 0.3)]},
-    ),
-    "momentum while rates change": (
-        {"momentum": 0.5, "learning_rate": {"start": 0.2, "steps": "0.05 from 4 updates"}},
-        {"momentum": 0.5, "learning_rate": [(0, 0.2), (4, 0.05)]},
-    ),
+    "momentum and decay": (BOTH, {"momentum": 0.8, "l1": 0.03, "l2": 0.1}),
     "order of the file": ({"shuffle": False}, {"shuffled": False}),
+    "decaying rate": tuple({"learning_rate": rate} for rate in FALLING),
+    "rates in steps": tuple(
+        {"learning_rate": rate} for rate in (STEPPED, [(0, 0.2), (3, 0.02), (9, 0.3)])
+    ),
+    "momentum while rates change": tuple(
+        {"momentum": 0.5, "learning_rate": rate} for rate in (LATER, [(0, 0.2), (4, 0.05)])
+    ),
 }
 
 
 def toy_jobs(*kinds, **changes):
     """Jobs of trials of these classes, numbered from 0, on bars and stripes."""
-    base = {
-        "data": {"name": "bars-and-stripes", "size": 2},
-        "model": {"kind": "rbm", "hidden": 2},
-        "offsets": "dd^b",
-        "sampler": "CD-1",
-        "learning_rate": 0.1,
-        "updates": 20,
-        "batch": "full",
-    }
+    base = {"data": {"name": "bars-and-stripes", "size": 2}, "model": {"kind": "rbm", "hidden": 2}}
+    base |= {"offsets": "dd^b", "sampler": "CD-1", "learning_rate": 0.1, "updates": 20}
+    base["batch"] = "full"
     settings, data = Settings(**base | changes), load("bars-and-stripes", size=2)
     return [Job(kind("test", settings, n, 1), "run", data, ()) for n, kind in enumerate(kinds)]

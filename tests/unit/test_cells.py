@@ -20,27 +20,15 @@ from tests.golden import outputs
 from tests.journals import change_manifest
 from tests.pictures import page_of
 
-FRAME = {
-    "trial": [0, 1, 2, 3],
-    "n_train": 16,
-    "train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf],
-    "train_log_likelihood_final": [-2.0, -3.0, -7.0, nan],
-    "train_log_likelihood_max_update": [50, 100, 150, 100],
-    "diverged": [nan, nan, nan, 150.0],
-}
-COSTS = {
-    "trial": [0, 1, 2, 3],
-    "n_test": 10,
-    "test_cost_min": [2.0, 3.0, inf, 4.0],
-    "test_cost_final": [2.5, 3.5, nan, 4.5],
-    "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2],
-    "test_cost_min_update": [100, 200, 100, 300],
-    "valid_cost_final": 9.0,
-    "valid_cost_min_update": [80, 160, 100, 280],
-    "n_train": 105,
-    "batch": 10,
-    "diverged": [nan, nan, 150, nan],
-}
+FRAME = {"trial": [0, 1, 2, 3], "n_train": 16, "diverged": [nan, nan, nan, 150.0]}
+FRAME |= {"train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf]}
+FRAME |= {"train_log_likelihood_final": [-2.0, -3.0, -7.0, nan]}
+FRAME |= {"train_log_likelihood_max_update": [50, 100, 150, 100]}
+COSTS = {"trial": [0, 1, 2, 3], "diverged": [nan, nan, 150, nan], "n_train": 105, "batch": 10}
+COSTS |= {"n_test": 10, "test_cost_min": [2.0, 3.0, inf, 4.0], "valid_cost_final": 9.0}
+COSTS |= {"test_cost_final": [2.5, 3.5, nan, 4.5], "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2]}
+COSTS |= {"test_cost_min_update": [100, 200, 100, 300]}
+COSTS |= {"valid_cost_min_update": [80, 160, 100, 280]}
 
 
 def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):

@@ -268,14 +268,8 @@ def test_run_ids_name_layers_and_tell_settings_apart():
     assert "0.12345678-x-0.12345678-every-9-updates" in one
 
 
-PLAIN = {
-    "data": {"name": "bars-and-stripes", "size": 2},
-    "model": {"kind": "rbm", "hidden": 3},
-    "offsets": "dd^b_s",
-    "sampler": "PCD-1",
-    "learning_rate": 0.1,
-    "updates": 60,
-}
+PLAIN = {"data": {"name": "bars-and-stripes", "size": 2}, "model": {"kind": "rbm", "hidden": 3}}
+PLAIN |= {"offsets": "dd^b_s", "sampler": "PCD-1", "learning_rate": 0.1, "updates": 60}
 STEPPED = "{start: 0.1, steps: 0.01 from 100 epochs + 1e-3 from 0200 epoch}"
 WORDS = "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
 DECAYING, DECAYS = "{start: 0.1, decay: 0.5, every: 10 epochs}", "0.1 x 0.5 every 10 epochs"
