@@ -16,7 +16,7 @@ from cbm_cli.results.journal import TrialKey
 from cbm_cli.results.outcome import MachineArrays, read_progress
 from cbm_cli.trial.checks import check, check_metric
 from cbm_cli.trial.pretraining import updates_of_layer
-from cbm_cli.trial.start import total_updates
+from cbm_cli.trial.start import start_from_machine, total_updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,9 @@ class Job:
         if self.state and (state := self.read(self.state)):
             return state
         if self.start:
-            return self.start.progress(self.trial, self.data)
+            its = self.trial.settings
+            machine = self.start.machine(its, self.data)
+            return Progress(start_from_machine(its, self.data, self.trial.seed, machine))
         return Progress(None, stage=self.stages, pretrained=self.layers) if self.layers else None
 
     def read(self, path: Path) -> Progress | None:

@@ -11,14 +11,14 @@ from typing import NamedTuple
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings, Trial
+from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings
 from cbm_cli.machines.files import Layered, read_machine
-from cbm_cli.results import Progress, Store
+from cbm_cli.results import Store
 from cbm_cli.results.identity import pretraining_id, run_ids
 from cbm_cli.results.journal import TrialKey
 from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.pretraining import pretraining_facts
-from cbm_cli.trial.start import check_machine, start_from_machine
+from cbm_cli.trial.start import check_machine
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,6 @@ class Start:
     read: Callable[[], Layered]
     digest: str = ""  # SHA-256 of a machine file; the trials of experiments have run-ids instead
     needs: TrialKey | None = None  # of the trial that writes the machine
-
-    def progress(self, trial: Trial, data: Dataset) -> Progress:
-        """Return the trial before its first update; errors as for `machine`."""
-        machine = self.machine(trial.settings, data)
-        return Progress(start_from_machine(trial.settings, data, trial.seed, machine))
 
     def machine(self, settings: Settings, data: Dataset) -> Layered:
         """Read the machine; CbmError if it is missing or does not fit the settings."""

@@ -193,9 +193,8 @@ class Cluster(Pool):
         ours, there = work.environment(), dict[str, Any]()
         with suppress(Exception):  # the scheduler is away
             there = self.client.run(eval, _CALL.format("environment()"), workers=workers, on_error="return")
-        lost = OSError  # of a worker that has left since
-        others = [it for it, has in there.items() if has != ours and not isinstance(has, lost)]
-        if others:
+        # an OSError is of a worker that has left since
+        if others := [it for it, has in there.items() if has != ours and not isinstance(has, OSError)]:
             told = (f"--scheduler: worker {one} has {there[one]}; this run needs {ours}" for one in others)
             raise CbmError("\n".join(told))
 

@@ -30,20 +30,24 @@ def precompile(agenda: Agenda, announce: Callable[[str], None] = lambda message:
 
     The training loop is compiled once for each kind of settings that changes what it calls.
     """
-    kinds = {_kind_of(job): job for job in {job.run_id: job for job in agenda.jobs}.values()}
-    missing = {kind: job for kind, job in kinds.items() if not _mark(kind).exists()}
+    # A file next to the machine code of this installation exists if a kind is compiled
+    marks = Path(make_updates.stats.cache_path)  # type: ignore[attr-defined]  # Numba's
+    kinds = {
+        marks / f"compiled-{_kind_of(job)}": job for job in {it.run_id: it for it in agenda.jobs}.values()
+    }
+    missing = {mark: job for mark, job in kinds.items() if not mark.exists()}
     if not missing:
         return
     announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
     run_trial(Trial("compilation", TINY, 0, 0), load(**TINY.data.model_dump()))
-    for kind, job in missing.items():
+    for mark, job in missing.items():
         given = job.trial.settings, job.data, job.trial.seed
         learner, layers, now = Learner(*given), LayerTraining(*given), Progress(None)
         learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
         if not layers.is_done(now):
             now.state = layers.first_state(now)
             layers.advance(now, 1)
-        _mark(kind).touch()
+        mark.touch()
 
 
 def _kind_of(job: Job) -> str:
@@ -56,8 +60,3 @@ def _kind_of(job: Job) -> str:
     natural, layers = is_directed(settings), bool(settings.pretraining.epochs)
     ways = "-exact" * exact, aside, "-natural" * natural, "-layers" * layers
     return model.kind + depth + "".join(ways)
-
-
-def _mark(kind: str) -> Path:
-    """A file next to the machine code of this installation, which exists if a kind is compiled."""
-    return Path(make_updates.stats.cache_path) / f"compiled-{kind}"  # type: ignore[attr-defined]  # Numba's

@@ -25,7 +25,6 @@ EXPORT_EVERY = 60.0  # seconds between two exports of results, more if they take
 class Ending:
     """How a run ended."""
 
-    finished: int = 0
     failed: list[tuple[Job, Failure]] = field(default_factory=list)
     flawed: Counter[str] = field(default_factory=Counter)  # trials in which a recorder of the user failed
     flaws: dict[str, str] = field(default_factory=dict)  # the first error of each
@@ -96,7 +95,6 @@ def _keep(job: Job, result: Any, ending: Ending, observer: RunProgress, is_last:
             store.write_failure(*job.key, result.details or result.message)
         observer.failed(job, result)
     else:
-        ending.finished += 1
         for store in job.stores:
             store.write(job.run_id, job.trial, result, job.course, job.digest)
         for name, flaw in result.flaws.items():
