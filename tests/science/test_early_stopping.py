@@ -19,12 +19,10 @@ from tests.builders import refusal
 from tests.trainings import finish_in_pieces, rbm_settings
 
 
-def data(rows=12, valid=40):
+def data():
     """Few training rows, which a machine learns by heart, and more validation rows."""
-    random = np.random.default_rng(3)
-    p = random.random(9)
-    train, held = ((random.random((n, 9)) < p).astype(np.uint8) for n in (rows, valid))
-    return Dataset("few", train, held)
+    rows = np.random.default_rng(3).random((53, 9)) < np.random.default_rng(3).random(9)
+    return Dataset("few", *np.split(rows[:52].astype(np.uint8), [12]))
 
 
 METHODS = {"likelihood": "exact", "pseudo-likelihood": "pseudo"}
@@ -33,22 +31,17 @@ DEEP = {"model": {"kind": "dbm", "hidden": [3, 2]}, "offsets": "ddd^b_s"}
 
 
 def settings(metric, how=None, **changes):
-    how = {"early_stopping": {"metric": metric} | how} if how else {}
-    evaluation = {"method": METHODS[metric], "every": "10 updates"}
-    return rbm_settings(
-        updates=400, learning_rate=0.3, batch=5, evaluate=evaluation, **how, **changes
-    )
+    its = {"early_stopping": {"metric": metric} | how} if how else {}
+    its |= {"evaluate": {"method": METHODS[metric], "every": "10 updates"}}
+    return rbm_settings(**{"updates": 400, "learning_rate": 0.3, "batch": 5} | its | changes)
 
 
 def valid_of(machine, metric="likelihood"):
     """The metric of the validation rows of a machine that a trial has kept."""
-    stream = io.BytesIO()
-    np.savez(stream, **machine)
-    parts, method = (
-        Parts({"valid": data().valid}, 1.0, np.zeros(9, np.float32)),
-        Method(METHODS[metric]),
-    )
-    found = evaluate(read_machine(Path("m.npz"), stream.getvalue()), parts, method)[1]["valid"]
+    np.savez(stream := io.BytesIO(), **machine)
+    parts = Parts({"valid": data().valid}, 1.0, np.zeros(9, np.float32))
+    machine = read_machine(Path("m.npz"), stream.getvalue())
+    found = evaluate(machine, parts, Method(METHODS[metric]))[1]["valid"]
     return found[COLUMNS[metric].removeprefix("valid_")]["mean"]
 
 

@@ -53,12 +53,10 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
     arrays = machine_arrays(machine)
     assert arrays["weights_0"].dtype == arrays["offsets_0"].dtype == np.float32
     assert arrays["biases_0"].dtype == np.float64
-    model = {"kind": kind, "hidden": list(sizes[1:])}, "d" * len(sizes)
-    length = {"updates": None, "epochs": 1, "batch": "full"}
-    sampler = None if coder else "PCD-1"
-    its = rbm_settings(model=model[0], offsets=model[1], sampler=sampler, **length)
+    its = {"model": {"kind": kind, "hidden": list(sizes[1:])}, "offsets": "d" * len(sizes)}
+    its |= {"updates": None, "epochs": 1, "batch": "full"} | ({"sampler": None} if coder else {})
     rows = np.eye(4, sizes[0], dtype=np.uint8)
-    learner = Learner(its, Dataset("rows", rows, rows), 1)
+    learner = Learner(rbm_settings(**its), Dataset("rows", rows, rows), 1)
     for written in (arrays, learner.machine(learner.start_from(machine))):
         back = read_machine(saved(tmp_path / "m.npz", written))
         assert (back.kind, back.sizes, *back[6:]) == (kind, sizes, *machine[6:])
@@ -67,8 +65,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
 
 
 def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path):
-    file = file_of(ONE, "rbm")
-    del file["kind"], file["offsets_1"]
+    file = file_of(ONE, "rbm", kind=None, offsets_1=None)
     found = read_machine(saved(tmp_path / "m.npz", file))
     b, c = found.biases
     assert found.kind == "rbm"
@@ -102,15 +99,15 @@ def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path
 def test_a_file_that_is_not_a_machine_is_refused(sizes, kind, changes, told, tmp_path):
     path = saved(tmp_path / "m.npz", file_of(sizes, kind, **changes))
     error = refusal(read_machine, path)
-    assert str(error).partition(": ")[0] == str(path)
+    assert str(error).startswith(f"{path}: ")
     assert holds(str(error).removeprefix(str(path)), told)
 
 
 def test_a_machine_file_may_have_any_name_in_every_command(here):
+    np.save("rows.npy", np.eye(4, dtype=np.uint8))
     for name in ("model.bin", "model"):
-        np.savez("m.npz", **file_of(ONE, "rbm"))
+        saved("m.npz", file_of(ONE, "rbm"))
         Path("m.npz").rename(name)
-        np.save("rows.npy", np.eye(4, dtype=np.uint8))
         if "." in name:
             assert "log Z" in cbm("evaluate", name, "--data", "rows.npy").stdout
         cbm("sample", name, "-n", 3, "-o", "samples.npz")

@@ -1,6 +1,4 @@
-"""Layer-wise pre-training: what layers learn, the deep machine made of them, and who shares
-them.
-"""
+"""Layer-wise pre-training: what layers learn, the deep machine of them, and who shares them."""
 
 import itertools
 from pathlib import Path
@@ -18,7 +16,7 @@ from cbm_cli.machines import streams
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests.builders import cbm
 from tests.journals import contents_of, forget, lines_of
@@ -37,15 +35,6 @@ def settings(hidden=(4, 3), **changes):
     return Settings(**RBM | base | changes)
 
 
-def pretrained(its):
-    """The pre-training, and the state of the trial at its end."""
-    pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
-    now.state = pretraining.first_state(now)
-    while not pretraining.is_done(now):
-        pretraining.advance(now, 10)
-    return pretraining, now
-
-
 def test_layers_have_the_persistent_chains_of_the_deep_machine():
     for its, chains in ((settings(chains=7), 7), (settings(sampler="CD-1"), 5)):
         assert LayerTraining(its, DATA, seed=7).first_state(Progress(None)).h.shape == (chains, 4)
@@ -56,56 +45,48 @@ HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 2, 3)])
 
 @HIDDEN
 def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
-    """Inputs that were doubled in training, up in the first RBM and down in the last, count
-    once.
+    """Inputs that were doubled in training, up in the first RBM and down in the last, count once.
+
+    So it is in the reference.
     """
-    pretraining, now = pretrained(settings(hidden))
-    weights, biases = pretraining.machine(now)[1:3]
-    found, last = now.pretrained, len(hidden) - 1
+    pretraining, now = LayerTraining(settings(hidden), DATA, seed=7), Progress(None)
+    now.state = pretraining.first_state(now)
+    while not pretraining.is_done(now):
+        pretraining.advance(now, 10)
+    machine, found, last = pretraining.machine(now), now.pretrained, len(hidden) - 1
     values = [np.random.default_rng(1).random(size) for size in (5, *hidden)]
     up = [(1 + (k == 0)) * values[k] @ found[f"W_{k}"] + found[f"c_{k}"] for k in range(last + 1)]
     gains = [1 + (k == last) for k in range(last + 1)]
     down = [gains[k] * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"] for k in range(last + 1)]
     inner = [(above + below) / 2 for above, below in zip(up, down[1:], strict=False)]
-    expected = [down[0], *inner, up[last]]
-    for layer, bias in enumerate(biases):
-        heard = bias + (values[layer - 1] @ weights[layer - 1] if layer else 0)
-        heard = heard + (weights[layer] @ values[layer + 1] if layer <= last else 0)
-        assert_allclose(heard, expected[layer], atol=1e-6)
-
-
-@HIDDEN
-def test_the_deep_machine_is_that_of_the_reference(hidden):
-    pretraining, now = pretrained(settings(hidden))
-    found, layers = now.pretrained, range(len(hidden))
+    for layer, expected in enumerate([down[0], *inner, up[last]]):
+        heard = machine.biases[layer]
+        heard = heard + (values[layer - 1] @ machine.weights[layer - 1] if layer else 0)
+        heard = heard + (machine.weights[layer] @ values[layer + 1] if layer <= last else 0)
+        assert_allclose(heard, expected, atol=1e-6)
     sides = ("W", "b", "c"), ("mu", "lam")
-    rbms = [[[found[f"{name}_{k}"] for name in side] for side in sides] for k in layers]
-    for part, expected in zip(pretraining.machine(now)[1:4], ref.pretrained(rbms), strict=True):
+    rbms = [[[found[f"{name}_{k}"] for name in side] for side in sides] for k in range(last + 1)]
+    for part, expected in zip(machine[1:4], ref.pretrained(rbms), strict=True):
         for array, other in zip(part, expected, strict=True):
             assert_array_equal(array, other)
-    gains = [tuple(pretraining._gains(k).values()) for k in layers]
-    assert gains == [ref.gains_of_layer(k, len(hidden)) for k in layers]
 
 
 @HIDDEN
 def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden):
-    """Against the reference of the training loop: up in the first RBM, down in the last one.
-
-    Its data are the mean activities of the layer below, where its biases and offsets start.
-    """
+    """On the mean activities of the layer below, where its biases and offsets start."""
     offsets = "d" * (1 + len(hidden)) + "^b"
     its = settings(hidden, offsets=offsets, pretraining={"epochs": 5}, batch="full")
     pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
     now.state, x = pretraining.first_state(now), ROWS.astype(float)
     for k, (n, m) in enumerate(itertools.pairwise((5, *hidden))):
-        doubled = {"to_hidden": 2.0 if k == 0 else 1.0}
-        doubled["to_visible"] = 2.0 if k == len(hidden) - 1 else 1.0
+        up, down = ref.gains_of_layer(k, len(hidden))
+        assert (up, down) == (1 + (k == 0), 1 + (k == len(hidden) - 1))
         mean = np.clip(x.mean(axis=0), 0.001, 0.999)
         assert_allclose(now.state.b, ref.inverse_sigmoid(mean), atol=1e-5)
         assert_allclose(now.state.mu, x.mean(axis=0), atol=1e-5)
         assert (now.stage, now.update, now.state.W.shape) == (k, 0, (n, m))
-        rbm = plan(n, m, len(x), **doubled)._replace(seed=pretraining._stage_of(now).plan.seed)
-        trainer = Trainer(now.state, rbm)
+        rbm = plan(n, m, len(x), to_hidden=up, to_visible=down)
+        trainer = Trainer(now.state, rbm._replace(seed=pretraining._stage_of(now).plan.seed))
         for update in range(5):
             trainer.update(x, update)
         pretraining.advance(now, 3)
@@ -113,7 +94,7 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
         pretraining.advance(now, 100)
         for name, expected in zip("Wbc", trainer.theta, strict=True):
             assert_allclose(now.pretrained[f"{name}_{k}"], expected, atol=1e-5)
-        x = np.round(255 * ref.hidden_mean(x, doubled["to_hidden"] * trainer.W, trainer.c)) / 255
+        x = np.round(255 * ref.hidden_mean(x, up * trainer.W, trainer.c)) / 255
     assert pretraining.is_done(now)
 
 
@@ -121,13 +102,13 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
 def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
     """Layers without offsets lose those of pre-training."""
     still = {"learning_rate": 1e-30, "sliding_factor": {"visible": 1e-9, "hidden": 1e-9}}
-    trial = Trial("test", settings(**still, offsets=f"{offsets}_s", pretraining=OWN), 0, 1)
+    still |= {"offsets": f"{offsets}_s", "pretraining": {"epochs": 6, "learning_rate": 0.2}}
+    trial = Trial("test", settings(**still), 0, 1)
     outcome = run_trial(trial, DATA)
+    kept = {name: array.copy() for name, array in outcome.pretrained.items()}
     end = Progress(None, stage=2, pretrained=outcome.pretrained)
-    kept = {name: array.copy() for name, array in end.pretrained.items()}
     weights, biases, found = LayerTraining(trial.settings, DATA, trial.seed).machine(end)[1:4]
-    for name, array in kept.items():  # which other trials may share
-        assert_array_equal(end.pretrained[name], array)
+    assert_equal(end.pretrained, kept)  # which other trials may share
     assert_array_equal(found[0], kept["mu_0"])
     assert_array_equal(found[2], kept["lam_1"])
     assert found[1].any() == (offsets[1] == "d")
@@ -140,9 +121,6 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
     for k, (bias, offset) in enumerate(zip(centered, found, strict=True)):
         assert_allclose(outcome.machine[f"offsets_{k}"], offset, atol=1e-6)
         assert_allclose(outcome.machine[f"biases_{k}"], bias, atol=1e-6)
-
-
-OWN = {"epochs": 6, "learning_rate": 0.2}
 
 
 GRID = """
@@ -167,9 +145,7 @@ def run(text, out, *options, jobs=0, code=0):
 
 
 def layers_in(experiment):
-    """The folders of pre-trained layers, whose files have no run-id behind the number of the
-    trial.
-    """
+    """The folders of pre-trained layers, whose files have no run-id behind the trial's number."""
     return {path.parent for path in Path(experiment, "checkpoints").glob("*/trial-???.npz")}
 
 
@@ -192,9 +168,7 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypa
 
 
 def test_of_trials_that_share_layers_one_each_runs_first():
-    """The others find the layers made; workers that began with the same ones would train them
-    twice.
-    """
+    """The others find the layers made; workers that began with the same would train them twice."""
     text = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.03, 0.01]")
     jobs = make_agenda(read_grid("grid.yaml", text=text).select(), Path("out")).jobs
     order = [(str(job.trial.settings.learning_rate), job.trial.number) for job in jobs]
@@ -250,9 +224,7 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
 
 
 def test_no_two_uses_of_random_numbers_share_a_seed():
-    """Layers, evaluations and reverse AIS of a trial, and trials of experiments with large
-    seeds.
-    """
+    """Layers, evaluations and reverse AIS of a trial, and trials of large seeds."""
     used = streams.LAYERS, streams.EVALUATIONS, streams.REVERSE, streams.KNOWN
     seeds = [streams.seed_of(7, stream, number) for stream in used for number in range(300)]
     bases = 5, 5 + 3 * 2**32, 2**53

@@ -14,17 +14,7 @@ import sys
 import numpy as np
 import pytest
 from cbm_cli.kernels import products
-from cbm_cli.kernels.products import (
-    binary_product,
-    bits_product,
-    hold,
-    make_bits,
-    pack_columns,
-    pack_rows,
-    product,
-    product_nt,
-    product_tn,
-)
+from cbm_cli.kernels.products import bits_product, hold, make_bits, pack_columns, pack_rows
 from numpy.testing import assert_array_equal
 
 ROWS = (1, 17, 225)
@@ -55,7 +45,7 @@ def with_longer_rows(array):
 
 @pytest.mark.parametrize("views", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize(
-    ("multiply", "turned"), [(product, (0, 0)), (product_nt, (0, 1)), (product_tn, (1, 0))]
+    ("multiply", "turned"), [("product", (0, 0)), ("product_nt", (0, 1)), ("product_tn", (1, 0))]
 )
 def test_dense_products_are_those_of_float64(multiply, turned, views):
     for rows, units, columns in itertools.product((1, 4, 17, 100), (1, 9, 33), (1, 4, 65)):
@@ -63,12 +53,10 @@ def test_dense_products_are_those_of_float64(multiply, turned, views):
         arrays = [it.T.copy() if turn else it for it, turn in zip(pair, turned, strict=True)]
         arrays.append(np.full((rows, columns), np.nan, np.float32))
         arrays = [with_longer_rows(it) if k in views else it for k, it in enumerate(arrays)]
-        multiply(*arrays)
+        getattr(products, multiply)(*arrays)
         assert_array_equal(arrays[2], exactly(*pair))
         if 2 in views:
-            assert (
-                np.isnan(arrays[2].base).sum() == 5 * rows
-            )  # nothing outside of the view is written
+            assert np.isnan(arrays[2].base).sum() == 5 * rows  # nothing beside the view is written
 
 
 def words_of(x):
@@ -111,16 +99,15 @@ def test_products_of_binary_rows_are_those_of_float64(units, turned):
             pack_rows(x, spoiled(bits))
             hold(given, turned, bits)
             bits_product(bits, np.full_like(given, np.nan) if bits.shared else given, turned, out)
-        binary_product(x, spoiled(make_bits(rows, units)), given, turned, outs[2])  # may be sgemm
+        bits = spoiled(make_bits(rows, units))
+        products.binary_product(x, bits, given, turned, outs[2])  # may be sgemm
         for out in outs:
             assert_array_equal(out, exactly(x, W), f"{rows} rows, {columns} columns, {density}")
 
 
 @pytest.mark.parametrize("density", DENSITIES)
 def test_products_of_binary_columns_are_those_of_float64(density):
-    """x'h, with x binary over rows: the gradient's product, and that of a deep machine's visible
-    part.
-    """
+    """x'h, with x binary over rows, as in gradients; or only the first columns of x."""
     for rows, units, columns in itertools.product((16, 17, 200), (9, 65, 200), (4, 17, 129)):
         x, h = binary(rows, units, density), whole((rows, columns))
         for last in (units, units // 2):
@@ -141,9 +128,7 @@ def way_of(x, columns):
 
 
 def four_by_four(terms):
-    """Add (a + b) + (c + d) of each four terms to the sum, one after the other; the last may be
-    fewer.
-    """
+    """Add (a + b) + (c + d) of each four terms to the sum, one after the other."""
     total = np.zeros_like(terms[0])
     for k in range(0, len(terms), 4):
         a, b, c, d = (terms[k + i] if k + i < len(terms) else 0 * total for i in range(4))
@@ -162,20 +147,15 @@ def gathered(row, W):
 
 def complemented(row, W):
     """All rows of W, one after the other, less those at the units that are off."""
-    total = np.zeros_like(W[0])
-    for along in W:
-        total = total + along
-    return total - gathered(1 - row, W)
+    return sum(W, np.zeros_like(W[0])) - gathered(1 - row, W)
 
 
 def looked_up(row, W):
     """Sums of the subsets of four rows of W, in fours."""
     terms = []
     for start in range(0, len(row) + -len(row) % 16, 4):
-        subset = np.zeros_like(W[0])
-        for i in range(start, min(start + 4, len(row))):
-            subset = subset + row[i] * W[i]
-        terms.append(subset)
+        units = range(start, min(start + 4, len(row)))
+        terms.append(sum((row[i] * W[i] for i in units), np.zeros_like(W[0])))
     return four_by_four(terms)
 
 
@@ -206,22 +186,15 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
     assert len(met) == 9  # all ways, in panels of all kinds
 
 
-@pytest.mark.skipif(
-    platform.machine() != "x86_64", reason="for processors with AVX2 instead of AVX-512"
-)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="for AVX2 instead of AVX-512")
 def test_the_order_of_additions_is_the_same_on_processors_with_shorter_vectors():
     environment = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
     chosen = "order_of_additions_is_decided or binary_columns"  # dense ones are those of BLAS
     command = [
         sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        __file__,
-        "-k",
+        *["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k"],
         chosen,
+        __file__,
     ]
     result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

@@ -1,6 +1,4 @@
-"""Random numbers, units and sweeps: one sweep serves every sampler, and keeps the machine's
-distribution.
-"""
+"""Random numbers, units, and sweeps, which keep the machine's distribution."""
 
 import numpy as np
 import pytest
@@ -8,18 +6,8 @@ from cbm_cli.kernels.random import fill_uniform, fill_words
 from cbm_cli.machines import streams
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.oracles import (
-    deviations,
-    epoch_order,
-    joint,
-    plan,
-    random_machine,
-    sigmoid,
-    states,
-    sweep,
-    unit_means,
-    unit_states,
-)
+from tests import oracles
+from tests.oracles import deviations, epoch_order, joint, sigmoid, states, unit_means
 
 
 def philox(counter, key):
@@ -91,18 +79,18 @@ def test_means_have_a_gain_and_a_scale_and_a_unit_is_on_when_u_is_below_its_prob
     expected = sigmoid(2 * a.astype(float) + bias)
     assert_allclose(unit_means(a, bias, gain=2), expected, atol=1e-7)
     a, u = np.float32([-2, -2, 0, 0, 3, 3]), np.float32([0.11, 0.13, 0.49, 0.51, 0.94, 0.96])
-    assert unit_states(a, u).tolist() == [1, 0, 1, 0, 1, 0]
+    assert oracles.unit_states(a, u).tolist() == [1, 0, 1, 0, 1, 0]
 
 
 def test_tempered_chains_that_start_at_their_distributions_stay_there():
     ladders, temperatures, random = 20_000, 4, np.random.default_rng(1)
-    machine = random_machine(4, 3, seed=4, scale=1.5)
+    machine = oracles.random_machine(4, 3, seed=4, scale=1.5)
     joints = [joint(*machine, beta=beta)[0] for beta in np.linspace(0, 1, temperatures)]
     drawn = [states(3)[random.choice(8, ladders, p=p.sum(axis=0))] for p in joints]
     h = np.stack(drawn, axis=1).astype(np.float32).reshape(-1, 3)
-    its = plan(4, 3, 3 * ladders, temperatures=temperatures)
+    its = oracles.plan(4, 3, 3 * ladders, temperatures=temperatures)
     for update in range(2):
-        samples, to_h, x = sweep(machine, h, its, update)
+        samples, to_h, x = oracles.sweep(machine, h, its, update)
     for t, p in enumerate(joints):  # frequencies, and <x_i h_j>, within 4.5 standard errors
         own_x, own_h = x[t::temperatures], h[t::temperatures]
         assert deviations(own_x, p.sum(axis=1)).max() < 4.5, t

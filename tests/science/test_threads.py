@@ -22,13 +22,10 @@ def everything(n=300, m=130):
     W, b, c = (random.normal(0, 0.1, shape).astype(np.float32) for shape in ((n, m), n, m))
     rows = (random.random((5000, n)) < 0.3).astype(np.uint8)
     found, walks = ais((W, b, c), b, seed=3, temperatures=40, runs=121)
-    likelihoods = [
-        mean_log_likelihood(W, b, c, *grey, 17.0) for grey in ((rows, 1), (7 * rows, 1 / 7))
-    ]
-    return [
-        np.array(a).tobytes()
-        for a in (found.log_z, found.interval, walks.log_weight, walks.x, likelihoods)
-    ]
+    grey = (rows, 1), (7 * rows, 1 / 7)
+    likelihoods = [mean_log_likelihood(W, b, c, *given, 17.0) for given in grey]
+    arrays = found.log_z, found.interval, walks.log_weight, walks.x, likelihoods
+    return [np.array(array).tobytes() for array in arrays]
 
 
 def test_estimates_and_likelihoods_have_the_bytes_of_one_thread(monkeypatch):
