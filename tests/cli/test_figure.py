@@ -185,6 +185,9 @@ def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results
             its, line = machine(toys, data=data, offsets=scheme), drawn[legend_of(figure)[name]]
             assert_allclose(line.get_ydata(), activities(its, SETS[data]), atol=1e-5)
             assert_allclose(line.get_xdata(), [1 / 6, 1 / 2, 5 / 6])
+    two = ["--select", "offsets=00,aa^b"]
+    figure, _ = figure_of("plot", results, "activity", "toys", *SOME, *two)
+    assert [*legend_of(figure)] == [NAMES["00"], NAMES["aa^b"]]
 
 
 def test_samples_are_of_each_cells_machine(results, toys, tmp_path):

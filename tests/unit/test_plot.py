@@ -10,7 +10,7 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.curves import _running_mean
 from cbm_cli.report.kinds import draw
-from cbm_cli.report.panels import compose
+from cbm_cli.report.panels import Panel, compose
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.report.values import settings_panels
 from numpy.testing import assert_allclose
@@ -617,6 +617,19 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
     marks = [line for line in axes.lines if line not in lines]
     assert len({line.get_linewidth() for line in lines}) == 3
     assert min(mark.get_zorder() for mark in marks) > max(line.get_zorder() for line in lines)
+
+
+@pytest.mark.parametrize("size", [None, "page", "column"])
+def test_the_legend_of_a_panel_is_below_the_name_of_its_axis_and_in_the_picture(size):
+    look = {"color": "C0", "linestyle": "-"}
+    looks = [{f"line {n} of {k}": look for n in range(k)} for k in (2, 7)]
+    panels = [Panel(lambda axes: None, xlabel="updates", looks=it) for it in looks]
+    figure = compose(panels, size).figure
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        legend, name = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
+        assert 0 <= legend.y0 < legend.y1 < name.y0
+        assert axes.get_window_extent().height > figure.bbox.height / 4
 
 
 @pytest.mark.parametrize(("size", "inches"), [("column", 3.4), ((5.0, 3.0), 5.0)])
