@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import AutoLocator, EngFormatter, ScalarFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from cbm_cli.errors import CbmError, IncompleteError
@@ -117,11 +117,9 @@ def curves_panels(results: Results | None, experiments: Sequence[str], options: 
             found.append(curve)
     if not found:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {', '.join(metrics)} has no finite value to draw")
-    shown = [replace(one, trials=_between(one.trials, options.xlim)) for one in found]
-    shown = [one for one in shown if len(one.trials)]
-    if not shown:
-        first, last = (of(it.trials.index[place] for it in found) for of, place in ((min, 0), (max, -1)))
-        raise CbmError(f"--xlim: the curves go from {first:g} to {last:g} {x}; show some of that")
+    refuse_outside("x", [it.trials.index for it in found], options.xlim)
+    cut = (replace(one, trials=_between(one.trials, options.xlim)) for one in found)
+    shown = [one for one in cut if len(one.trials)] or found
     scale, xlabel = chosen.table.scale, x.replace("-", " ")
     return line_panels(Curves(shown, lines, panels, scale, xlabel, chosen.notes), options)
 
@@ -228,6 +226,7 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
 
 def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     """Return the panels of curves, in which every line looks the same everywhere."""
+    refuse_outside("y", [curve.trials for curve in drawn.curves], options.ylim)
     looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
     within, panels = dict[Key, list[Curve]](), []
     for curve in drawn.curves:
@@ -360,12 +359,15 @@ def _set_x_axis(axes: Axes, drawn: Curves, options: Options) -> None:
     if not (drawn.points or "x" in options.log) and 0 <= low < 0.5 * high:
         low = 0.0
     set_ends(axes, "x", (low, high), 0.08 if drawn.points else 0.02, options.xlim, logarithmic)
-    if drawn.points and len(values) <= _MOST_TICKS:
-        axes.set_xticks(values, [f"{value:g}" for value in values])
+    first, last = axes.get_xlim()
+    inside = values[(first <= values) & (values <= last)]
+    if drawn.points and 0 < len(inside) <= _MOST_TICKS:
+        axes.set_xticks(inside, [f"{value:g}" for value in inside])
         axes.set_xticks([], minor=True)
     elif "x" not in options.log:
         axes.locator_params("x", nbins=5, steps=[1, 2, 5, 10])
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if not drawn.points:
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def set_ends(
@@ -380,6 +382,9 @@ def set_ends(
         least = np.abs(known[known != 0]).min(initial=np.inf)
         scale = {"linthresh": least} if known.min(initial=1.0) <= 0 and np.isfinite(least) else {}
         getattr(axes, f"set_{name}scale")("symlog" if scale else "log", **scale)
+        if scale and known.max() < 0 and known.min() > -10 * least:  # numbers of which none is a power of ten
+            getattr(axes, f"{name}axis").set_major_locator(AutoLocator())
+            getattr(axes, f"{name}axis").set_major_formatter(ScalarFormatter())
     low, high = ends
     if low == high:  # a constant
         low, high = (low - abs(low) / 10, high + abs(high) / 10) if low else (0.0, 1.0)
@@ -388,6 +393,14 @@ def set_ends(
     beyond = margin * (last - first)
     both = zip(fixed, transform.inverted().transform([first - beyond, last + beyond]), strict=True)
     getattr(axes, f"set_{name}lim")(*(free if end is None else end for end, free in both))
+
+
+def refuse_outside(name: str, values: Sequence[Any], fixed: Limits) -> None:
+    """Raise CbmError where the ends that are asked for of the x or the y axis leave out all values."""
+    every, (first, last) = np.concatenate([np.ravel(its) for its in values]), np.array(fixed, float)
+    low, high = np.nanmin(every, initial=np.inf), np.nanmax(every, initial=-np.inf)
+    if first > high or last < low:
+        raise CbmError(f"--{name}lim: the values go from {low:g} to {high:g}; show some of that")
 
 
 def _notes(drawn: Curves, curves: Sequence[Curve], options: Options) -> list[str]:

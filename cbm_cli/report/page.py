@@ -55,7 +55,9 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     run_ids = [one["run_id"] for one in settings]
     runs = [run for run in list_runs(store) if run["run_id"] in run_ids]
     frame = frame[frame["run_id"].isin(run_ids)] if len(frame) else frame
-    texts = {c: list(dict.fromkeys(text_of(one.get(c)) for one in settings)) for c in settings[0]}
+    texts = {
+        c: list(dict.fromkeys(text_of(one.get(c)) for one in settings)) for c in settings[0] if c != "run_id"
+    }
     cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
     failed: dict[tuple[str, str], list[str]] = {}
     for run_id, number in [(run, number) for run in run_ids for number in sorted(store.failed(run))]:
@@ -76,11 +78,7 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
         "name": store.experiment,
         "about": manifest.description,
         **{name: sum(run[name] for run in runs) for name in ("finished", "planned", "interrupted", "failed")},
-        "settings": {
-            c: [value_of(c, text).unicode for text in its]
-            for c, its in texts.items()
-            if any(its) and c != "run_id"
-        },
+        "settings": {c: [value_of(c, text).unicode for text in its] for c, its in texts.items() if any(its)},
         "versions": {c: dict(frame[c].value_counts(sort=False)) for c in VERSIONS if c in frame},
         "failures": [f"{run_id}, trial {', '.join(its)}: {why}" for (run_id, why), its in failed.items()],
         "gaps": gaps,

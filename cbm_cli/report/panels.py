@@ -101,7 +101,7 @@ def compose(panels: Sequence[Panel], size: Size = None, title: str | None = None
             words = panel.title if title is None or (title and several) else plain(title)
             axes.set_title(fitting(f"({chr(97 + place)}) " * several + words, width))
             if place % across == 0 or not same:
-                axes.set_ylabel(fitting(panel.ylabel, height - 0.3))
+                axes.set_ylabel(fitting(panel.ylabel, height - 0.6))
             axes.tick_params(labelleft=place % across == 0 or not shared)
             last = place + across >= len(panels)
             if last or panels[place + across].xlabel != panel.xlabel:
@@ -172,8 +172,5 @@ def _caption_of(panels: Sequence[Panel]) -> str:
     for place, panel in enumerate(panels):
         for note in panel.notes:
             notes.setdefault(note, []).append(chr(97 + place))
-    said = [
-        note if len(letters) == len(panels) else f"({', '.join(letters)}) {note}"
-        for note, letters in notes.items()
-    ]
-    return " ".join(f"{sentence}." for sentence in said)
+    places = {note: f"({', '.join(its)}) " * (len(its) < len(panels)) for note, its in notes.items()}
+    return " ".join(f"{place}{note}." for note, place in places.items())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.words import name_of
 from cbm_cli.report.chosen import Chosen, Options, choose, notes_of, shown_cells
-from cbm_cli.report.curves import Curve, Curves, line_panels, set_ends
+from cbm_cli.report.curves import Curve, Curves, line_panels, refuse_outside, set_ends
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import Look, in_words, looks_of, names_of, plain
 from cbm_cli.results import Results
@@ -31,6 +31,7 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
     cells = shown_cells(chosen, options)
     measure, (low, high) = cells[0].measure, np.array(options.ylim, float)  # NaN without an end
     unit, both = measure.metric.unit(measure.scale), measure.statistic != "final"
+    refuse_outside("y", [_values(cells)], options.ylim)
     looks = looks_of(list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)), chosen.lines)
     grey: Look = {"color": "#555555", "linestyle": "", "marker": "o"}
     pale = grey | {"markerfacecolor": to_rgba("#555555", _PALE)}
@@ -116,6 +117,7 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
     if not known:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
     values = np.unique(np.concatenate([curve.trials.index for curve in known]))
+    refuse_outside("x", [values], options.xlim)
     above, name = values[values > 0], plain(name_of(column))
     powers = bool(len(above) > 1 and values[0] >= 0 and values[-1] >= 10 * above[0])
     log = {*options.log, *["x"] * powers}

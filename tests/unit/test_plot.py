@@ -356,7 +356,7 @@ def test_bounds_far_above_are_said_in_the_order_of_their_panels_and_do_not_squee
 @pytest.mark.parametrize(
     ("options", "xlim", "ylim"),
     [
-        ({"ylim": (-20, None)}, (-20, 1020), (-20, None)),
+        ({"ylim": (-60, None)}, (-20, 1020), (-60, None)),
         ({"ylim": (None, -1), "xlim": (100, 500)}, (100, 500), (None, -1)),
         ({"xlim": (None, 500)}, (-10, 500), (None, None)),
     ],
@@ -380,6 +380,32 @@ def test_between_two_evaluations_the_line_is_shown_and_beyond_the_curves_a_messa
     assert_allclose(curves[NORMAL].line, inner)
     error = refusal(drawn, options={"xlim": (2000, 3000)})
     assert numbers_in(str(error)) == ["0", "1000"]
+
+
+@pytest.mark.parametrize(
+    ("picture", "options", "numbers"),
+    [
+        ("settings", {"xlim": (2, 3)}, ["0.01", "1"]),
+        ("settings", {"ylim": (50, None)}, ["0", "8"]),
+        ("curves", {"ylim": (None, -200)}, ["96", "36.8022"]),
+    ],
+)
+def test_ends_without_a_value_between_them_are_refused_with_those_of_the_values(
+    picture, options, numbers
+):
+    error = refusal(settings_of if picture == "settings" else drawn, options=options)
+    assert str(error).startswith(f"--{next(iter(options))}: ")
+    assert numbers_in(str(error)) == numbers
+
+
+def test_the_ends_asked_for_of_an_axis_of_settings_are_kept():
+    (axes,) = settings_of({"xlim": (0.05, 0.5)}).axes
+    assert (axes.get_xlim(), ticks_of(axes.xaxis)) == ((0.05, 0.5), {0.1: "0.1"})
+
+
+def test_a_logarithmic_axis_of_negative_numbers_has_numbers_on_it():
+    _, axes, _ = drawn(options={"log": ["y"]}, scale="per-sample")
+    assert len([name for name in ticks_of(axes.yaxis).values() if name]) > 2
 
 
 @pytest.mark.parametrize(("log", "x", "y"), [("x", "symlog", "linear"), ("xy", "symlog", "log")])
