@@ -32,6 +32,12 @@ COMMANDS = {
         f"evaluate {_DEEP} --temperatures 100 --runs 10 --ais --json",
         f"evaluate {_ENCODER} --json",
     ],
+    "evaluate.txt": [
+        f"evaluate {_RBM} --exact",
+        f"evaluate {_DEEP} --exact",
+        f"evaluate {_DEEP} --temperatures 100 --runs 10 --ais",
+        f"evaluate {_ENCODER}",
+    ],
 }
 
 

@@ -190,11 +190,7 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
 def test_the_order_of_additions_is_the_same_on_processors_with_shorter_vectors():
     environment = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
     chosen = "order_of_additions_is_decided or binary_columns"  # dense ones are those of BLAS
-    command = [
-        sys.executable,
-        *["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k"],
-        chosen,
-        __file__,
-    ]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
+    command = [sys.executable, *words]
     result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.datasets.loading import load
-from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Layout, Machine, aligned, aligned_empty
 from cbm_cli.kernels.step import ascend, make_gradient
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests import fuzz, oracles
-from tests.networks import FOUR, THREE, TWO, brute_log_likelihoods, flipped, layered, visible_rows
+from tests.networks import FOUR, THREE, TWO, flipped, layered, visible_rows
 from tests.oracles import Trainer, advance, batch_of, flat, flattened, learn, make_state, plan, wide
 from tests.processes import nightly
 from tests.trainings import FIXED, STEPS, coins, rbm_settings
@@ -67,8 +64,6 @@ WAYS = {
     "doubled down": {"to_visible": 2.0},
 }
 DEEP_WAYS = [way for way in WAYS if "doubled" not in way]
-SOME = [(SMALL, way) for way in ("CD-1", "PCD-2", "PT_3", "exact")]
-SOME += [(THREE, way) for way in ("PCD-1", "PT_3")]
 
 
 EACH = [*((SMALL, way) for way in WAYS), *itertools.product([TWO, THREE, FOUR], DEEP_WAYS)]
@@ -107,18 +102,6 @@ def test_the_step_of_aa_b_is_the_enhanced_gradient_of_the_same_samples(way):
         assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("layers", "way"), SOME)
-def test_training_can_be_cut_anywhere(layers, way):
-    rows = np.resize(visible_rows(layers), (23, layers[0]))
-    its = deep_plan(layers, 4, "arda"[: len(layers)], batches=5, shuffled=True, **WAYS[way])
-    whole, pieces = (deep_state(layers, its, seed=6) for _ in range(2))
-    learn(whole, rows, its, 0, 60)
-    for first, last in itertools.pairwise([0, 1, 2, 7, 8, 33, 59, 60]):
-        learn(pieces, rows, its, first, last)
-    for one, other in zip(whole, pieces, strict=True):
-        assert one.tobytes() == other.tobytes()
-
-
 SCHEMES = [
     (SMALL, scheme) for scheme in ["dd", "aa", "mm", "dm", "md", "hh", "d0", "h0", "00", "0d"]
 ]
@@ -149,30 +132,6 @@ def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, schem
         other = trained(mirror, rows if layer else 1 - rows)
         error = np.abs((other if layer else other[::-1]) - plain).max()
         assert error > 1e-2 if scheme[0] == "0" else error < 2e-4
-
-
-# From end to end
-
-
-@pytest.mark.parametrize("changes", [{}, {"sampler": "PT_3"}])
-def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(changes):
-    hidden = (3, 2, 2, 2)
-    model = {"model": {"kind": "dbm", "hidden": list(hidden)}, "offsets": "ddddd^b_s"}
-    its = rbm_settings(**model, updates=40, batch=4, evaluate={"every": 20}, **changes)
-    bars = load("bars-and-stripes", size=2)
-    outcome = run_trial(Trial("test", its, 0, 1), bars)
-    machine = [
-        [outcome.machine[f"{name}_{k}"].astype(float) for k in range(count)]
-        for name, count in (("weights", 4), ("biases", 5), ("offsets", 5))
-    ]
-    index = bars.train.astype(int) @ (1 << np.arange(4))
-    expected = brute_log_likelihoods(machine, (4, *hidden))[index].mean()
-    columns = "train_log_likelihood", "mean_field_rounds", "mean_field_failures"
-    assert outcome.columns[2:] == columns
-    assert outcome.curve[-1, 2] == pytest.approx(expected, abs=1e-5)
-    assert np.isnan(outcome.curve[0, 3])
-    assert (outcome.curve[1:, 3] >= 1).all()
-    assert (outcome.curve[:, 4] == 0).all()
 
 
 # As users write it
