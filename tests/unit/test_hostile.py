@@ -333,8 +333,9 @@ def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
     names += ["NUL.txt", "com1.x", "x.", "aux"]
     for name in [*names, "a b", "x" * 101, ""]:
         Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
-        told = problems_of(refusal(read_grid, Path("grid.yaml")))
-        assert [place for place, _ in told] == ["4"]
+        error = refusal(read_grid, Path("grid.yaml"))
+        assert [place for place, _ in problems_of(error)] == ["4"]
+        assert re.search(": cannot name an? (experiment|folder)", str(error))
     bars = GRID.partition("bars:")[2]
     refusal(read_grid, Path("grid.yaml"), text=GRID + f"  Bars:{bars}")
     several = GRID + "".join(f"  {name}:{bars}" for name in ("console", "com10", "x.y"))

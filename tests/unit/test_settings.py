@@ -252,6 +252,8 @@ def test_rows_are_flat_and_name_machine_and_method():
         assert json.loads(json.dumps(row)) == row
         assert row["pretraining_epochs"] == 0
     assert {*value_of("sampler", rows[2]["sampler"])[:3]} == {"back-propagation"}
+    assert value_of("sampler", "PT_4")[:3] == ("PT_4", "PT₄", "PT$_{4}$")
+    assert value_of("offsets", "dd^b")[:3] == ("dd^b", "ddᵇ", "$dd^{b}$")
 
 
 def test_run_ids_name_layers_and_tell_settings_apart():
