@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input cluster commands datasets evaluate features fetch figure hostile "
-    "progress refusals report results run sample selection moved_data sources table text verify whole_numbers words",
+    "moved_data progress refusals report results run sample selection sources table text verify "
+    "whole_numbers words",
     # not what processes run
     "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
     "grid": "bad_input grid names schema settings whole_numbers",
