@@ -208,20 +208,15 @@ def test_all_schemes_compute_the_same_function_before_training(hidden):
     assert np.ptp([file["offsets_0"] for file in files], axis=0).min() > 0.05
 
 
-@pytest.mark.parametrize(
-    ("scheme", "expected"),
-    [
-        ("ddd", (DATA.train.mean(axis=0), 0.5, 0.5, 0.5)),
-        ("0hd", (0, 0.5, 0.5, 0.5)),
-        ("h00", (0.5, 0, 0, 0)),
-    ],
-)
-def test_the_first_offsets(scheme, expected):
-    learner = Learner(settings((4, 3), scheme), DATA, 3)
-    file = learner.machine(learner.start())
-    names = "offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"
-    for name, value in zip(names, expected, strict=True):
-        assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
+def test_the_first_offsets():
+    mean = DATA.train.mean(axis=0)
+    starts = ("ddd", (mean, 0.5, 0.5, 0.5)), ("0hd", (0, 0.5, 0.5, 0.5)), ("h00", (0.5, 0, 0, 0))
+    for scheme, expected in starts:
+        learner = Learner(settings((4, 3), scheme), DATA, 3)
+        file = learner.machine(learner.start())
+        names = "offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"
+        for name, value in zip(names, expected, strict=True):
+            assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
 
 
 def test_the_first_visible_bias_makes_the_data_mean():
@@ -289,15 +284,10 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
     assert outcome.summary()["test_cost_best_valid"] == outcome.curve[outcome.converged, 4]
 
 
-@pytest.mark.parametrize(
-    ("changes", "data", "told"),
-    [
-        ({}, Dataset("alone", ROWS), "alone|hold_out"),
-        ({"evaluate": {"parts": "train"}}, DATA, "train+valid"),
-    ],
-)
-def test_settings_that_do_not_suit_the_data_are_refused(changes, data, told):
-    assert holds(refusal(check, settings(**changes), data), told)
+def test_settings_that_do_not_suit_the_data_are_refused():
+    assert holds(refusal(check, settings(), Dataset("alone", ROWS)), "alone|hold_out")
+    of_train = settings(evaluate={"parts": "train"})
+    assert holds(refusal(check, of_train, DATA), "train+valid")
 
 
 @pytest.mark.parametrize("sizes", [(6, 4, 2), (6, 4, 3, 2)])

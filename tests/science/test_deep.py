@@ -8,43 +8,22 @@ import pandas as pd
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.bounds import lower_bounds, posterior_of
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.likelihood import Method, Parts, bounds_of, columns, evaluate, values
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.trial.checks import check
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 
 from tests import networks, oracles
 from tests.builders import cbm, evaluate_file, grid_text, holds, problems_of, refusal, run_grid
 from tests.networks import FOUR, RBM, THREE, TWO, all_states, layered, layered_energy, visible_rows
-from tests.oracles import exact_log_likelihoods, flattened, log_z, random_machine, rbm, states, wide
+from tests.oracles import exact_log_likelihoods, flattened, log_z, random_machine, wide
 from tests.trainings import rbm_settings
 
 pytestmark = pytest.mark.usefixtures("here")
-
-
-# Layers side by side
-
-
-@pytest.mark.parametrize("layers", [RBM, TWO, THREE, FOUR])
-def test_a_flat_machine_has_the_energies_of_its_layers(layers):
-    """Layers and sides are inverse to each other, and so are weights and flat weights."""
-    weights, biases, _ = layered(layers, seed=2)
-    layout, rng = Layout(layers), np.random.default_rng(3)
-    values = [rng.random((3, size)) for size in layers]
-    x, h = layout.side(values, odd=False), layout.side(values, odd=True)
-    assert (x.shape[1], h.shape[1]) == (layout.width, layout.height)
-    W, sides = layout.flat_weights(weights), layout.layers(x, h)
-    for found, expected in zip([*sides, *layout.weights(W)], [*values, *weights], strict=True):
-        assert_array_equal(found, expected)
-    plain = weights, biases, [np.zeros(size) for size in layers]
-    expected = layered_energy(plain, [value.T for value in values])
-    b, c = (layout.side(biases, odd=odd) for odd in (False, True))
-    assert_allclose(ref.energy(x, h, W, b, c), expected, atol=1e-12)
 
 
 # Mean field and bounds
@@ -65,9 +44,9 @@ def test_mean_field_makes_the_rounds_of_the_reference(even_units, odd_units, sca
 
 
 @pytest.mark.parametrize("scale", [0.3, 3.0])
-@pytest.mark.parametrize("layers", [TWO, THREE, FOUR])
+@pytest.mark.parametrize("layers", [RBM, TWO, THREE, FOUR])
 def test_bounds_are_expectations_and_keep_their_order(layers, scale):
-    """mean field <= log p(v), for every row, each by its definition."""
+    """mean field <= log p(v), for every row, each by its definition; equal for an RBM."""
     machine = layered(layers, seed=4, scale=scale)
     flat, chosen = flattened(machine), np.arange(0, 2 ** layers[0], 3)
     rows = visible_rows(layers)[chosen]
@@ -78,8 +57,8 @@ def test_bounds_are_expectations_and_keep_their_order(layers, scale):
     exact = exact_log_likelihoods(flattened(machine, np.float64), rows)
     expected = networks.brute_log_likelihoods(machine, layers)[chosen]
     assert_allclose(exact, expected, atol=1e-11)
-    assert (lower <= exact + 1e-9).all()
-    assert (exact - lower).max() > 1e-3
+    assert (lower <= exact + 1e-6).all()  # parameters are rounded to float32
+    assert ((exact - lower).max() > 1e-3) == (layers != RBM)
 
 
 def test_deep_machines_are_annealed_in_twice_as_many_steps_unless_they_are_the_base():
@@ -126,22 +105,6 @@ def test_an_evaluation_has_the_means_over_each_part():
     assert columns(Method("none"), TWO, parts) == ()
 
 
-@pytest.mark.parametrize("name", ["exact", "ais"])
-def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
-    """Where no deep unit is connected, the bound of the deep machine is the RBM's likelihood."""
-    W, b, c = random_machine(5, 4, seed=3)
-    shallow, alone = rbm(W, b, c), np.zeros(3, np.float32)
-    deep = Flat(np.pad(W, ((0, 3), (0, 0))), np.append(b, alone), c, alone, (5, 4, 3))
-    parts, method = parts_of(train=visible_rows(TWO)), Method(name, temperatures=5000, checked=True)
-    (found, of_rbm), (other, of_deep) = (evaluate(its, parts, method) for its in (shallow, deep))
-    likelihood = of_rbm["train"]["log_likelihood"]["mean"] + found["log_z"]
-    bound = of_deep["train"]["lower_bound"]["mean"] + other["log_z"]
-    free = 3 * np.log(2)  # log Z of the units that are not connected
-    assert likelihood + free == pytest.approx(bound, abs=1e-6)
-    x = states(5).astype(np.float32)
-    assert lower_bounds(shallow, x, posterior_of(shallow, x)).mean() == pytest.approx(likelihood)
-
-
 def test_rows_that_did_not_converge_are_counted():
     flat, x = flattened(layered(TWO, 3, scale=2.0)), visible_rows(TWO).astype(np.float32)
     two, three = (posterior_of(flat, x, 0, rounds) for rounds in (2, 3))
@@ -179,7 +142,6 @@ def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_n
     [
         ((784, 500, 500), 60_000, "2^500|1284x500"),
         ((10, 15, 20), 60_000, "2^15|20x15|60,000|rows"),
-        ((784, 500), 60_000, "2^500|784x500"),
         ((20, 40, 20, 50), 1, "2^40|40x90"),
         ((784, 30), 60_000, None),
         ((784, 30, 30), 1, None),

@@ -237,23 +237,18 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
             assert 1.5 * margin < above < 2 * below + relative + 1e-12 * abs(exact)
 
 
-def agreeing(seed, n=24, m=40):
-    """A machine whose hidden units agree: all of them off, or on, which is far and heavier."""
-    random, steep = np.random.default_rng(seed), 6.0
-    x = random.integers(0, 2, n)
-    W = steep / n * np.outer(2 * x - 1, np.ones(m)) + random.normal(0, 0.02, (n, m))
-    return W, random.normal(0, 0.1, n) - 2 * (2 * x - 1), np.full(m, -steep * x.mean() / 3)
-
-
 def test_starts_that_need_no_rows_reach_regions_that_runs_miss():
-    """Of all hidden units on, of which neither the runs of few temperatures nor the rows know."""
-    missed = 0
+    """Hidden units agree: all of them off, or on, which is far and heavier, and unknown to rows."""
+    missed, (n, m), steep = 0, (24, 40), 6.0
     for seed in range(20):
-        machine = agreeing(seed)
-        exact = log_z([array.astype(np.float32) for array in machine])
-        rows = np.random.default_rng(seed).integers(0, 2, (5, 24)).astype(np.uint8)
+        random = np.random.default_rng(seed)
+        x = random.integers(0, 2, n)
+        W = steep / n * np.outer(2 * x - 1, np.ones(m)) + random.normal(0, 0.02, (n, m))
+        b, c = random.normal(0, 0.1, n) - 2 * (2 * x - 1), np.full(m, -steep * x.mean() / 3)
+        machine = [array.astype(np.float32) for array in (W, b, c)]
+        rows = np.random.default_rng(seed).integers(0, 2, (5, n)).astype(np.uint8)
         found, _ = estimated(machine, rows, seed=seed, temperatures=30)
-        if exact - found["log_z"] > 1:
+        if log_z(machine) - found["log_z"] > 1:
             missed += 1
             assert found["doubtful"], seed
     assert missed > 5

@@ -19,7 +19,6 @@ from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial import recorders
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
 from cbm_cli.trial.recorders import Context, check_recorders, record
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
@@ -247,7 +246,7 @@ def settings(record=None, **changes):
 
 
 def run(its, **options):
-    return run_trial(Trial("test", its, 0, 1), DATA, **options)
+    return trial_loop.run_trial(Trial("test", its, 0, 1), DATA, **options)
 
 
 WAYS = [{}, {"sampler": "exact"}, {"sampler": "PT_3"}, {"gradient": {"scale_to": "standard"}}]

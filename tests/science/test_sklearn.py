@@ -10,11 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import train_test_split
 from sklearn.neural_network import BernoulliRBM
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.builders import holds, refusal
@@ -89,17 +86,6 @@ def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
     drawn = found.gibbs(X)
     assert drawn.dtype == bool
     assert (np.abs(drawn.mean(axis=0) - mean) < 4.5 * 0.5 / np.sqrt(len(X))).all()
-
-
-def test_a_pipeline_on_digits_classifies_by_hidden_units_and_a_search_chooses_by_likelihood(digits):
-    train, test, y, truth = digits
-    steps = MinMaxScaler(clip=True), CenteredRBM(64, n_iter=5, random_state=0)
-    pipeline = make_pipeline(*steps, LogisticRegression(tol=0.003, max_iter=300))
-    share, error = pipeline.fit(train, y).score(test, truth), np.sqrt(0.25 / len(test))
-    assert share > 0.7 - 4.5 * error  # by chance 0.1
-    assert [*pipeline[:-1].get_feature_names_out()[:2]] == ["centeredrbm0", "centeredrbm1"]
-    search = GridSearchCV(small(n_iter=20), {"learning_rate": [1e-6, 0.1]}, cv=2).fit(train[:400])
-    assert search.best_params_ == {"learning_rate": 0.1}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.trial.learner import Learner
 from numpy.testing import assert_allclose
 
-from tests.oracles import Trainer, copied, flat, learn, noises
+from tests.oracles import Trainer, flat, learn, noises
 from tests.trainings import rbm_settings
 
 DATA = load("bars-and-stripes", size=2)
@@ -19,7 +19,7 @@ def begun(offsets, **changes):
     return learner.plan, learner.start()
 
 
-@pytest.mark.parametrize("sampler", ["PCD-2", "PT_4"])
+@pytest.mark.parametrize("sampler", ["CD-1", "PCD-2", "PT_4"])
 @pytest.mark.parametrize("offsets_from", ["same", "independent", "exact", "random"])
 @pytest.mark.parametrize("gradient_from", ["samples", "exact"])
 def test_offsets_and_gradient_have_the_sources_that_they_are_given(
@@ -27,6 +27,7 @@ def test_offsets_and_gradient_have_the_sources_that_they_are_given(
 ):
     how = {"sampler": sampler, "offsets_from": offsets_from, "gradient_from": gradient_from}
     plan, state = begun("am^b", **how)
+    assert plan.exact == (gradient_from == "exact")
     trainer = Trainer(state, plan)
     for update in range(4):
         trainer.update(DATA.train, update)
@@ -36,21 +37,6 @@ def test_offsets_and_gradient_have_the_sources_that_they_are_given(
     assert (state.aside_h == trainer.aside_h).all()
     assert bool(state.aside_h.size) == (offsets_from == "independent")
     assert offsets_from != "independent" or (state.aside_h != state.h).any()
-
-
-@pytest.mark.parametrize("sampler", ["CD-1", "PCD-1", "PT_4"])
-@pytest.mark.parametrize("offsets_from", ["independent", "exact", "random"])
-def test_the_gradients_samples_do_not_depend_on_where_offsets_come_from(sampler, offsets_from):
-    ends = []
-    for source in ("same", offsets_from):
-        plan, state = begun("mm^l", sampler=sampler, offsets_from=source)
-        before = copied(state)
-        learn(state, DATA.train, plan, 0, 1)  # later: the first step has the same offsets too
-        ends.append([getattr(before, name) for name in ("W", "b", "c", "mu", "lam", "h")])
-        ends[-1] += [getattr(state, name) for name in ("W", "b", "c", "h", "mu")]
-    *same, moved = zip(*ends, strict=True)
-    assert all((one == other).all() for one, other in same)
-    assert (moved[0] != moved[1]).any()
 
 
 @pytest.mark.parametrize("scheme", ["0m^b", "d0^b"])

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cbm_cli.arrays import content_of
-from cbm_cli.execution import origin as starts
 from cbm_cli.execution.agenda import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
@@ -17,8 +15,7 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
-from tests.builders import GRID as TOYS
-from tests.builders import cbm, dry, files, numbers, problems_of, run_grid, summary
+from tests.builders import cbm, dry, files, numbers, problems_of
 from tests.journals import contents_of, put_machine, trials_of
 from tests.trainings import CODER, DBM, RBM, ROWS, THREE_PARTS, TRAININGS
 
@@ -332,18 +329,3 @@ def test_a_machine_that_diverged_fails_its_trial_alone(grid):
     run(code=1)
     assert curves("first").keys() - curves("second").keys() == {("00", 1)}
     assert [*filter(None, map(second.failed, second.runs()))] == [{1}]
-
-
-def test_a_machine_that_all_trials_start_from_is_read_once(here, monkeypatch):
-    toys = TOYS.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00")
-    run_grid(toys, output="out")
-    cbm("export", "out/rbm-3:0", "-o", "m.npz")
-    calls = []
-    for function in (read_machine, content_of):
-        count = lambda it, f=function: calls.append(f) or f(it)  # noqa: E731
-        monkeypatch.setattr(starts, function.__name__, count)
-    run_grid(
-        toys.replace("    table:", "    start_from: {path: m.npz}\n    table:"), "--trials", 20
-    )
-    assert len(summary("results")) == 20
-    assert calls in ([content_of, read_machine], [read_machine, content_of])
