@@ -47,6 +47,11 @@ plot out finals bars -o p.png --metric weight_norm --metric b -> --metric|2
 plot out filters bars -o p.png --layer 2 -> --layer 2|1
 plot out finals bars -o p.png --statistic mean -> --statistic mean|max
 plot data -o p.png -> data|cbm plot data
+plot data mnits -o p.png -> Error: mnits:
+plot data shifting-bar:size=4 -o p.png -> Error: shifting-bar:size=4:
+plot curves m.npz -o p.png -> Error: m.npz:
+plot filters none.npz -o p.png -> Error: none.npz:
+plot activity m.npz -o p.png -> Error: m.npz:|--data
 plot out cruves bars -o p.png -> curves
 table out bars --select nonsense=1 -> --select nonsense|offsets|sampler
 table out bars --select batch=10 -> --select batch|offsets|sampler

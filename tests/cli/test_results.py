@@ -1,4 +1,4 @@
-"""A results folder: its summary, evaluations, and the commands that look at it and clean it up."""
+"""A results folder: its summary, and the commands that look at it."""
 
 import json
 import re
@@ -17,9 +17,8 @@ from cbm_cli.results import Store
 from cbm_cli.results.writing import EXPORTS, FOLDERS
 
 from tests.builders import GRID, cbm, numbers, problems_of, summary
-from tests.journals import change_record, forget, lines_of, throw_in, trials_of
+from tests.journals import change_manifest, change_record, forget, lines_of, throw_in, trials_of
 
-ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 BARS = Path("out/bars")
 pytestmark = pytest.mark.usefixtures("finished")
 
@@ -36,7 +35,12 @@ def found(*words):
     return json.loads(cbm(*words, "--json").stdout)
 
 
-# ---- The summary ----
+def refused(*words, code=2):
+    """The place and the line of what a command says."""
+    result = cbm(*words, *(("-o", "new.png") if "curves" in words else ()), code=code)
+    assert len(result.stderr.splitlines()) == 1
+    ((place, _),) = problems_of(result)
+    return place, result.stderr
 
 
 @pytest.mark.parametrize("harm", ["missing", "older", "short", "another grid"])
@@ -52,9 +56,9 @@ def test_what_reads_takes_the_journal_and_never_the_summary(harm):
     else:
         first = "".join(whole.splitlines(keepends=True)[:4])
         path.write_text(first if harm == "short" else whole.replace("CD-1", "CD-2"))
-    left = path.read_bytes() if path.exists() else None
+    left = path.exists() and path.read_bytes()
     assert [cbm(*command).stdout for command in commands] == expected
-    assert (path.read_bytes() if path.exists() else None) == left  # only writers write it
+    assert (path.exists() and path.read_bytes()) == left  # only writers write it
     assert ("new_column" in Store(BARS).summary()) == (harm == "older")
     run()
     assert ("new_column" in path.read_text()) == (harm == "older")
@@ -65,16 +69,14 @@ def test_what_reads_takes_the_journal_and_never_the_summary(harm):
 
 
 def test_the_summary_holds_what_varies_and_is_read_in_full():
-    head, *_ = (BARS / "summary.csv").read_text().splitlines()
-    columns = head.split(",")
+    columns = (BARS / "summary.csv").read_text().partition("\n")[0].split(",")
     assert columns[:7] == ["experiment", "run_id", "trial", "seed", "offsets", "sampler", "n_train"]
     whole = Store(BARS).summary()
     settings = [name for name in Store(BARS).manifest().cells[0] if name != "run_id"]
     assert [*whole] == [*columns[:4], *settings, *columns[6:]]
     assert {*whole["offsets"]} == {"00", "dd^b_s"}
     assert {*whole["model_hidden"]} == {3}
-    plain = pd.read_csv(BARS / "summary.csv")  # as anybody reads it
-    final = "train_log_likelihood_final"
+    plain, final = pd.read_csv(BARS / "summary.csv"), "train_log_likelihood_final"
     assert plain[final].tolist() == whole[final].tolist()
     run("--set", "offsets=00")
     assert "offsets" not in (BARS / "summary.csv").read_text()
@@ -82,23 +84,18 @@ def test_the_summary_holds_what_varies_and_is_read_in_full():
 
 
 def test_an_experiment_without_a_trial_leaves_the_numbers_of_the_others_whole():
-    empty = Path("out/empty")
-    empty.mkdir()
-    shutil.copy(BARS / "manifest.json", empty)
-    assert open_results("out").summaries()["trial"].tolist() == 4 * [0, 1]
-    assert open_results("out").summaries()["trial"].dtype.kind == "i"
+    Path("out/empty").mkdir()
+    shutil.copy(BARS / "manifest.json", "out/empty")
+    trials = open_results("out").summaries()["trial"]
+    assert (trials.tolist(), trials.dtype.kind) == (4 * [0, 1], "i")
 
 
 @pytest.mark.parametrize("name", [*FOLDERS, *EXPORTS])
 def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(name):
     (place := Path("there", "bars", name)).parent.mkdir(parents=True)
     place.write_text("notes")
-    refused = cbm("run", "grid.yaml", "-o", "there", "-j", 0, code=2)
-    assert problems_of(refused) == [(str(place), "")]
+    assert problems_of(cbm("run", "grid.yaml", "-o", "there", code=2)) == [(str(place), "")]
     assert (place.read_text(), trials_of("there")) == ("notes", {})
-
-
-# ---- Evaluating results ----
 
 
 @pytest.mark.parametrize("how", ["terminate", "close the pipe"])
@@ -112,14 +109,9 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     told, rows = process.stderr.read(), [row.get("ais_log_z", "") != "" for row in summary("out")]
     assert "Traceback" not in told
     assert ("; the same command continues." in told) == (how == "terminate")
-    if how == "terminate":
-        assert f"Interrupted; {sum(rows)} trial" in told
-    assert len(rows) == 8
+    assert f"Interrupted; {sum(rows)} trial" in told or how != "terminate"
     in_records = ["ais_log_z" in json.loads(line)["row"] for line in lines_of().values()]
-    assert 0 < sum(rows) == sum(in_records) < 8
-
-
-# ---- cbm ls ----
+    assert 0 < sum(rows) == sum(in_records) < len(rows) == 8
 
 
 def test_ls_counts_trials_by_what_has_become_of_them():
@@ -145,80 +137,64 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert abs(when.timestamp() - (BARS / "trials.jsonl").stat().st_mtime) < 2
     assert f"{when.astimezone():%Y-%m-%d %H:%M}" in line
     assert re.findall(r"(?<= )\d+(?= )", line) == ["4", "6", "8", "1", "1", "1"]
-    trials = [found("ls", "out", run)["trials"] for run in (first, second)]
-    shown = [[one["status"] for one in its] for its in trials]
+    shown = [[one["status"] for one in found("ls", "out", run)["trials"]] for run in run_ids()[:2]]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")
     assert [one["finished"] for one in runs] == [1, 1, 2, 2, 1]
-    assert runs[0]["settings"] == {"sampler": "CD-1", "offsets": "00"}
-    assert [*runs[0]["settings"]] == ["sampler", "offsets"]  # of the table first
+    assert [*runs[0]["settings"].items()] == [("sampler", "CD-1"), ("offsets", "00")]
     listed_runs = [line.split()[1] for line in cbm("ls", "out", "bars").stdout.splitlines()[1:]]
     assert listed_runs == [*run_ids(), other]
 
 
 def test_a_missing_journal_next_to_its_curves_is_named():
-    Path("out/bars/trials.jsonl").rename("kept.jsonl")
+    (BARS / "trials.jsonl").unlink()
     assert "trials.jsonl is missing; restore it" in cbm("table", "out", code=3).stderr
-    Path("kept.jsonl").rename("out/bars/trials.jsonl")
-    assert "bars" in cbm("table", "out").stdout
 
 
 def test_trials_beyond_those_that_are_asked_for_are_counted_apart():
     run("--trials", 1)
-    (whole,), cells = found("ls", "out"), found("ls", "out", "bars")
-    counts = [(one["finished"], one["planned"], one["beyond"]) for one in (whole, *cells)]
+    runs = [*found("ls", "out"), *found("ls", "out", "bars")]
+    counts = [(one["finished"], one["planned"], one["beyond"]) for one in runs]
     assert counts == [(4, 4, 4), *[(1, 1, 1)] * 4]
-    said = cbm("ls", "out").stdout
-    assert "4 of 4" in said
-    assert "4 more than asked" in said
+    assert re.search("4 of 4 .*4 more than asked", cbm("ls", "out").stdout)
 
 
 def test_trials_that_start_from_the_beginning_are_counted_with_the_reason():
-    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "--set", "learning_rate=0.3").stderr
+    dry = "run", "grid.yaml", "-o", "out", "--dry-run"
+    said = cbm(*dry, "--set", "learning_rate=0.3").stderr
     assert "bars: 8 finished trials not reused: 8 of other settings, rows or versions\n" in said
     for more in ([], ["--set", "learning_rate=[0.1, 0.2]"]):
-        assert "not reused" not in cbm("run", "grid.yaml", "-o", "out", "--dry-run", *more).stderr
+        assert "not reused" not in cbm(*dry, *more).stderr
 
 
-def refused(*words, code=2):
-    """The problem, and all that is said, of a command that reads results."""
-    picture = ("-o", "new.png") if "curves" in words else ()
-    result = cbm(*words, *picture, code=code)
-    assert len(result.stderr.splitlines()) == 1
-    return problems_of(result), result.stderr
+READERS = {name: [] for name in ("ls", "table", "report", "verify", "evaluate")}
+READERS["plot"] = ["curves"]
 
 
-READERS = ["ls", "table", "report", "verify", "evaluate", "plot"]
-
-
-@pytest.mark.parametrize("command", READERS)
-def test_every_reader_refuses_what_is_not_a_results_folder(command):
+@pytest.mark.parametrize(("command", "more"), READERS.items())
+def test_every_reader_refuses_what_is_not_a_results_folder(command, more):
     Path("out").rename("results")
     Path("empty").mkdir()
-    more = {"plot": ["curves"]}.get(command, [])
-    problems, said = refused(*command.split(), "nosuch/", *more)
-    assert problems == [("nosuch", "")]
+    place, said = refused(command, "nosuch/", *more)
+    assert place == "nosuch"
     assert "results/" in said
-    assert refused(*command.split(), "empty", *more, code=3)[0] == [("empty", "")]
+    assert refused(command, "empty", *more, code=3)[0] == "empty"
     assert not [*Path("empty").iterdir()]
 
 
 @pytest.mark.parametrize(
-    ("command", "format_", "told"),
-    [("table", 5, "cbm 9.9"), *((command, 3, "cbm 9.9") for command in [*READERS, "best", "run"])],
+    ("command", "form"), [("table", 5), *((name, 3) for name in [*READERS, "best", "run"])]
 )
-def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are(
-    command, format_, told
-):
-    path = Path("out/bars/manifest.json")
-    manifest = json.loads(path.read_text()) | {"format": format_}
+def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are(command, form):
+    path = BARS / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"format": form}
     manifest["versions"]["cbm"] = "9.9"
     path.write_text(json.dumps(manifest, indent=1))
     before = {path: path.read_bytes() for path in BARS.rglob("*.*")}
-    words = {"plot": ["out", "curves"], "run": ["grid.yaml", "-o", "out"]}.get(command, ["out"])
-    problems, said = refused(*command.split(), *words)
-    assert problems == [("out/bars", "")]
-    assert told in said
+    words = ["grid.yaml", "-o", "out"] if command == "run" else ["out", *READERS.get(command, [])]
+    place, said = refused(command, *words)
+    assert place == "out/bars"
+    assert "cbm 9.9" in said
     assert {path: path.read_bytes() for path in BARS.rglob("*.*")} == before
 
 
@@ -226,39 +202,42 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
     Path("out").rename("results")
     Path("foreign").mkdir()
     Path("foreign/letter.txt").touch()
-    for word, hint in [
-        ("grid.yaml", "results/"),
-        ("results/bars", "results bars"),
-        ("results/bars/curves", "results bars"),
-        ("results/bars bars", "results bars"),
-        (".", "results"),
-        ("foreign", "results/"),
+    run_id = Store(Path("results/bars")).manifest().cells[0]["run_id"]
+    for words, hint in [
+        ("table grid.yaml", "results/"),
+        ("table results/bars", "results bars"),
+        ("table results/bars/curves", "results bars"),
+        ("table results/bars bars", "results bars"),
+        ("table .", "results"),
+        ("table foreign", "results/"),
+        *((f"{command} bras", "bars") for command in ("table", "ls", "verify", "best")),
+        ("ls results rbm-3_00", run_id),
+        (f"ls results {run_id.replace('rbm', 'rmb')}", run_id),
+        ("ls results zzz", "cbm ls results EXPERIMENT"),
+        (f"ls results bars {run_id}", ""),  # one run, alone
+        (f"ls results {run_id}:2", ""),
     ]:
-        problems, said = refused("table", *word.split())
-        assert problems == [(word.split()[0], "")]
+        place, said = refused(*words.split())
+        assert place == ("results" if words.endswith("bras") else words.split()[1])
         assert hint in said.partition(":")[2].partition(":")[2]
     assert cbm("best", "bars", "bars").stdout == cbm("best", "bars").stdout
-    for command in ("table", "ls", "verify", "best"):
-        problems, said = refused(command, "bras")
-        assert problems == [("results", "")]
-        assert "bars" in said
-    for words in (["bars"], ["results", "bars"], ["results/", "bars"], ["./results", "bars"]):
-        assert cbm("table", *words).stdout == cbm("table").stdout
+    for words in ("bars", "results bars", "results/ bars", "./results bars"):
+        assert cbm("table", *words.split()).stdout == cbm("table").stdout
     Path("results").rename("elsewhere")
     assert "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
 
 
-@pytest.mark.parametrize(("count", "told"), [(3, "a, b, c "), (5, "a, b, c and 2 more ")])
-def test_the_list_names_few_data_sets(count, told):
-    for size, name in enumerate("abcde"[:count], 3):
-        np.save(f"{name}.npy", np.eye(size, dtype=np.uint8))
-    data = ", ".join(f"{{path: {name}.npy}}" for name in "abcde"[:count])
-    Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", f"[{data}]"))
-    run("--set", "updates=1", "--set", "sampler=CD-1", "--trials", 1, out="many")
-    assert told in cbm("ls", "many").stdout
+@pytest.mark.parametrize(("names", "told"), [("abcc", "a, b, c "), ("abcd", "a, b, c and 1 more ")])
+def test_the_list_names_few_data_sets(names, told):
+    def change(manifest):
+        for cell, name in zip(manifest["cells"], names, strict=True):
+            cell["data"] = name
+
+    change_manifest(BARS, change)
+    assert told in cbm("ls", "out").stdout
 
 
-def test_show_describes_a_run_by_the_beginning_of_its_id():
+def test_ls_describes_a_run_by_the_beginning_of_its_id():
     run_id = run_ids()[3]
     shown = found("ls", "out", run_id[:-4])
     assert (shown["run_id"], shown["experiments"], shown["in_grid"]) == (run_id, ["bars"], True)
@@ -267,45 +246,25 @@ def test_show_describes_a_run_by_the_beginning_of_its_id():
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
     told = [(one["status"], one["train_log_likelihood_final"]) for one in shown["trials"]]
     assert told == [("finished", final) for final in finals]
-    names = (run_id[-10:], f"{run_id}:0", f"{run_id}:1:best")
-    assert [found("ls", "out", name) for name in names] == [shown] * 3
-    assert refused("ls", "out", f"{run_id}:{len(finals)}")[0] == [("out", "")]
+    for name in (run_id[-10:], f"{run_id}:0", f"{run_id}:1:best"):
+        assert found("ls", "out", name) == shown
     text = cbm("ls", "out", run_id).stdout
     assert len(text.splitlines()) < 30
     assert text.split()[:4] == ["run", run_id, "experiment", "bars"]
-    assert text.splitlines()[2] == ""
     assert re.search(rf"^1 +finished +\S+ +{finals[1]:.6g} ", text, re.M)
     # A run that the grid no longer asks for is shown with the settings of its trials.
     Path("grid.yaml").write_text(GRID.replace("[CD-1, PT_4]", "CD-1"))
     run()
     again = found("ls", "out", run_id)
     assert (again["in_grid"], again["settings"]) == (False, shown["settings"])
-    told = cbm("ls", "out", run_id).stdout.splitlines()[2]
-    assert "grid" in told
-    assert told not in text
+    assert text.splitlines()[2] == ""
+    assert "grid" in cbm("ls", "out", run_id).stdout.splitlines()[2]
 
 
-def test_a_run_that_is_not_one_is_refused_with_what_there_is():
-    problems, said = refused("ls", "out", "rbm-3_00")
-    assert problems == [("out", "")]
-    assert [run_id in said for run_id in run_ids()] == [True, True, False, False]
-    for asked, hint in [
-        (run_ids()[0].replace("rbm", "rmb"), run_ids()[0]),
-        ("zzz", "cbm ls out EXPERIMENT"),
-    ]:
-        problems, said = refused("ls", "out", asked)
-        assert problems == [("out", "")]
-        assert hint in said
-    assert refused("ls", "out", "bars", run_ids()[0])[0] == [("out", "")]  # one run, alone
-
-
-# ---- cbm best ----
-
-
-@pytest.mark.parametrize("kind", ["rbm without validation", "rbm", "auto-encoder"])
+@pytest.mark.parametrize("kind", ["rbm", "auto-encoder"])
 def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind):
-    parts = {"train": ROWS[:20], "valid": ROWS[20:30], "test": ROWS[30:]}
-    np.savez("rows.npz", **{"train": ROWS} if "without" in kind else parts)
+    rows = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
+    np.savez("rows.npz", train=rows[:20], valid=rows[20:30], test=rows[30:])
     text = GRID.replace("{name: bars-and-stripes, size: 2}", "{path: rows.npz}")
     metric, choose = "log_likelihood", max
     if kind == "auto-encoder":
@@ -315,55 +274,42 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind)
         text = text.replace("rbm", kind)
     Path("other.yaml").write_text(text)
     run(grid="other.yaml", out="other")
-
-    def machines(*options):
-        lines = cbm("best", "other", "bars", *options, "--json").stdout.splitlines()
-        found = [*map(json.loads, lines)]
-        result = cbm("best", "other", *options)
-        assert result.stdout.split() == [one["machine"] for one in found]
-        assert all(one["metric"] in result.stderr for one in found)
-        return found
-
     test, train = ("test", "final", ""), ("train", "final", "")
-    asked = {
-        (): [("valid", choose.__name__, ":best"), test, train],
-        ("--metric", f"test_{metric}"): [test],
-    }
-    for options, expected in ({(): [train]} if "without" in kind else asked).items():
-        for machine, (part, ending, suffix) in zip(machines(*options), expected, strict=True):
+    for options, expected in (
+        ((), [("valid", choose.__name__, ":best"), test, train]),
+        (("--metric", f"test_{metric}"), [test]),
+    ):
+        result = cbm("best", "other", *options)
+        lines = cbm("best", "other", "bars", *options, "--json").stdout.splitlines()
+        machines = [json.loads(line) for line in lines]
+        assert result.stdout.split() == [one["machine"] for one in machines]
+        assert all(one["metric"] in result.stderr for one in machines)
+        for machine, (part, ending, suffix) in zip(machines, expected, strict=True):
             column = f"{part}_{metric}_{ending}"
             best = choose(summary("other"), key=lambda row, column=column: float(row[column]))
             assert machine["machine"] == f"other/{best['run_id']}:{best['trial']}{suffix}"
             assert (machine["run_id"], str(machine["trial"])) == (best["run_id"], best["trial"])
             assert (machine["value"], machine["part"]) == (float(best[column]), part)
             assert machine["settings"] == {name: best[name] for name in machine["settings"]}
-    if "without" in kind:
-        shown = found("evaluate", machine["machine"], "--exact", "--data", "rows.npz")
-        assert shown["log_likelihood"]["mean"] == pytest.approx(machine["value"])
 
 
 def test_best_refuses_what_has_no_best():
-    problems, said = refused("best", "out", "--metric", "train_log_likelihod")
-    assert problems == [("--metric", "")]
+    place, said = refused("best", "out", "--metric", "train_log_likelihod")
+    assert place == "--metric"
     assert "train_log_likelihood" in said
     run("--set", "record=[weight_norms]")
-    problems, _ = refused("best", "out", "--metric", "weight_norm")
-    assert problems == [("--metric weight_norm", "")]
+    assert refused("best", "out", "--metric", "weight_norm")[0] == "--metric weight_norm"
     run("--set", "evaluate={method: none}", out="none")
     assert problems_of(cbm("best", "none", code=3)) == [("", "")]
     store = Store(BARS)
     for key in lines_of():
         store.add_columns(*key, {"train_log_likelihood_final": np.nan})
     store.finish()
-    diverged = refused("best", "out", code=3)
+    place, said = refused("best", "out", code=3)
+    assert (place, "cbm run" in said) == ("out/bars", False)
     (BARS / "trials.jsonl").rename("elsewhere")
-    nothing = refused("best", "out", code=3)
-    assert diverged[0] == nothing[0] == [("out/bars", "")]
-    assert "cbm run" in nothing[1]
-    assert "cbm run" not in diverged[1]
-
-
-# ---- Files of others ----
+    place, said = refused("best", "out", code=3)
+    assert (place, "cbm run" in said) == ("out/bars", True)
 
 
 def test_files_of_others_change_no_command_and_stay():
@@ -394,13 +340,13 @@ def test_parts_of_other_programs_are_never_deleted():
     """A run into a folder that holds other things, such as the home folder."""
     part = ".cbm-1-ab.part"
     shutil.copytree("out/bars", "bars")
-    others = [Path("Downloads/sub/.film.mkv.part"), Path(".x.part"), Path("bars/curves/.mine.part")]
-    others.append(Path("Downloads", part))
-    own = [Path("bars", place, part) for place in ("", *FOLDERS, *EXPORTS)]
-    own += [Path("bars", kind, run_ids()[0], part) for kind in FOLDERS]
-    for path in (*others, *own):
+    others = ["Downloads/sub/.film.mkv.part", ".x.part", "bars/curves/.mine.part"]
+    others.append(f"Downloads/{part}")
+    own = [f"bars/{place}/{part}" for place in ("", *FOLDERS, *EXPORTS)]
+    own += [f"bars/{kind}/{run_ids()[0]}/{part}" for kind in FOLDERS]
+    for path in map(Path, others + own):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     run(out=".")
-    assert all(path.exists() for path in others)
-    assert not [path for path in own if path.exists()]
+    assert all(Path(path).exists() for path in others)
+    assert not any(Path(path).exists() for path in own)

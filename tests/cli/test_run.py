@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -37,15 +38,12 @@ def run(*options, out="out", code=0):
     return cbm("run", "grid.yaml", "-o", out, "-j", 0, *options, code=code).stderr
 
 
-def times():
-    stats = {path: path.stat() for path in Path("out").rglob("*.*")}
-    return {path: (one.st_mtime_ns, one.st_ino) for path, one in stats.items()}
-
-
 def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
-    changes = {"updates": "40", "sampler": "exact", "offsets": "dd^b_s"}
-    run(*(word for name, value in changes.items() for word in ("--set", f"{name}={value}")))
-    (experiment,) = read_grid(Path("grid.yaml"), changes).select()
+    grid(
+        GRID.replace("100", "40").replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s")
+    )
+    run()
+    (experiment,) = read_grid(Path("grid.yaml")).select()
     rows = load("bars-and-stripes", size=2)
     curves = contents_of("out", kinds=["curve"])
     assert [number for *_, number, _ in curves] == [0, 1]
@@ -64,7 +62,7 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
 def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
     code = "import warnings\ndef f(snapshots, context):\n    warnings.warn('odd')\n    return {}"
     Path("mine.py").write_text(code)
-    Path("grid.yaml").write_text(SINGLE + "    record: mine.py:f\n")
+    grid(SINGLE + "    record: mine.py:f\n")
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
     assert "warning: odd" in said.stderr.splitlines()
     assert "odd" not in said.stdout
@@ -82,9 +80,9 @@ def test_the_summary_holds_the_settings_and_values_of_the_curve(finished):
         assert int(row["train_log_likelihood_max_update"]) == update
         assert float(row["train_log_likelihood_final"]) == pairs[-1][1]
         assert (row["n_train"], row["diverged"]) == ("8", "")
-    seeds = [row["seed"] for row in rows]
-    assert seeds == seeds[:2] * 4  # paired by trial
-    assert seeds[0] != seeds[1]
+    first, second, *others = [row["seed"] for row in rows]
+    assert others == [first, second] * 3  # paired by trial
+    assert first != second
 
 
 def test_trials_on_workers_have_the_same_bytes(finished):
@@ -98,9 +96,11 @@ def test_trials_on_workers_have_the_same_bytes(finished):
 
 def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished):
     assert [8] in numbers(run())  # the manifest names the folder, which is a copy
-    before, lines = times(), lines_of()
+    stats = {path: path.stat() for path in Path("out").rglob("*.*")}
+    lines = lines_of()
     assert [8] in numbers(run())
-    assert times() == before
+    for path, before in stats.items():
+        assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
     assert [8, 12, 4] in numbers(run("--trials", 3))
     assert len(summary("out")) == 12
     assert lines_of().items() >= lines.items()
@@ -149,21 +149,20 @@ def test_readers_leave_a_damaged_trial_out_though_the_summary_is_whole(finished)
     assert len(left) == last - 1
 
 
-@pytest.mark.parametrize("folder", ["curves", "records"])
-def test_tables_that_are_missing_are_written_again(finished, folder):
-    run("--set", "record=[weight_norms]", out="recorded")
-    before = files("recorded", ".csv")
-    for path in Path("recorded/bars", folder).iterdir():
-        path.unlink()
-    run("--set", "record=[weight_norms]", out="recorded")
-    assert files("recorded", ".csv") == before
+def test_tables_that_are_missing_are_written_again(grid):
+    run("--set", "record=[weight_norms]")
+    before = files("out", ".csv")
+    for folder in ("curves", "records"):
+        for path in Path("out/bars", folder).iterdir():
+            path.unlink()
+        run("--set", "record=[weight_norms]")
+        assert files("out", ".csv") == before
 
 
 def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):
-    whole, lines, path = trials_of("out"), lines_of(), Path("out/bars/trials.jsonl")
-    content = path.read_bytes()
-    *_, last = lines.values()
-    path.write_bytes(content[: content.index(last) + 200])
+    whole, path = trials_of("out"), Path("out/bars/trials.jsonl")
+    *_, last = lines_of().values()
+    path.write_bytes(path.read_bytes().partition(last)[0] + last[:200])
     assert "[n=1/2]" in cbm("table", "out").stdout
     assert cbm("table", "out").stderr == ""  # it may be a line that is being written
     assert [7, 8, 1] in numbers(run())
@@ -192,20 +191,21 @@ def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
     assert "diverged" in cbm("table", "out", "bars").stdout
 
 
-DECAY, STEPS = (
-    "{start: 1e-46, decay: 0.5, every: 5 updates}",
-    "{start: 0.1, steps: 1e39 from 5 updates}",
+@pytest.mark.parametrize(
+    ("field", "tiny", "huge"),
+    [
+        ("learning_rate", "1e-300", "1e39"),
+        ("learning_rate", "{start: 1e-46, decay: 0.5, every: 5 updates}", "{start: 1e39}"),
+        ("learning_rate", "{start: 1e-46}", "{start: 0.1, steps: 1e39 from 5 updates}"),
+        ("weight_decay.l1", "{l1: 1e-60}", "{l1: 1e39}"),
+        ("weight_decay.l2", "{l2: 1e-60}", "{l2: 1e39}"),
+        ("weight_scale", "1e-50", "1e39"),
+    ],
 )
-TINY = ["1e-300", DECAY, "weight_decay={l1: 1e-60}", "weight_scale=1e-50"]  # 0 in float32
-LARGE = ["1e39", STEPS, "weight_decay={l2: 1e39}", "weight_scale=1e39"]
-
-
-@pytest.mark.parametrize(("changes", "limit"), [(TINY, "1e-45"), (LARGE, "3.4e+38")])
-def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid, changes, limit):
-    for change in changes:
-        change = change if change.startswith("weight") else f"learning_rate={change}"
-        refused = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", change, code=2)
-        field = re.sub(r"=\{(l\d).*", r".\1", change).partition("=")[0]
+def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid, field, tiny, huge):
+    for value, limit in ((tiny, "1e-45"), (huge, "3.4e+38")):
+        change = f"{field.partition('.')[0]}={value}"
+        refused = cbm("run", "grid.yaml", "-o", "out", "--set", change, code=2)
         assert {named for _, named in problems_of(refused)} == {f"bars.{field}"}
         assert limit in refused.stderr
     assert not Path("out").exists()
@@ -228,16 +228,13 @@ def test_results_are_stored_as_documented(finished):
     assert manifest["trials"] == 2
     assert [cell["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
     assert {cell["model_hidden"] for cell in manifest["cells"]} == {3}
-    (key,) = [key for key in lines_of() if re.search("dd-b-s.*CD-1", key[0]) and key[1] == 1]
-    line = lines_of()[key]
+    key, line = [*lines_of().items()][-1]
     record = json.loads(line)
     assert record["seal"] == hashlib.sha256(line.rpartition(b',"seal"')[0]).hexdigest()[:16]
     content = zlib.decompress(base64.b64decode(record["machine"]))
     with np.load(io.BytesIO(content), allow_pickle=False) as machine:
         shapes = {name: machine[name].shape for name in machine.files}
-    sizes = {
-        f"{name}_{layer}": (n,) for name in ("biases", "offsets") for layer, n in enumerate((4, 3))
-    }
+    sizes = {"biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,)}
     assert shapes == {"kind": (), "weights_0": (4, 3)} | sizes
     own, exported = pd.DataFrame(record["curve"]), pd.read_csv(f"out/bars/curves/{key[0]}.csv")
     exported = exported.query("trial == 1").drop(columns="trial").reset_index(drop=True)
@@ -270,17 +267,16 @@ def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(fi
 
 
 NAMED = """
-  "{0}": {{data: &rows{1} {{path: rows.csv, name: "{0}"}}, model: *small}}
-  again{1}: {{data: *rows{1}, model: *small, start_from: {{experiment: "{0}"}}}}"""
+  "{0}": {{data: {{path: rows.csv, name: "{0}"}}}}
+  again{1}: {{data: {{path: rows.csv, name: "{0}"}}, start_from: {{experiment: "{0}"}}}}"""
 
 
 def test_names_that_look_like_numbers_stay_names(grid):
     Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
     names = ["nan", "007", "NA", "null", "1e5", "None", "inf"]
     common = "trials: 1, offsets: 00, sampler: CD-1, learning_rate: 0.1, updates: 20, batch: full"
-    text = f"defaults: {{{common}, model: &small {{kind: rbm, hidden: 2}}}}\nexperiments:"
-    text += "".join(NAMED.format(name, n) for n, name in enumerate(names))
-    Path("grid.yaml").write_text(text)
+    text = f"defaults: {{{common}, model: {{kind: rbm, hidden: 2}}}}\nexperiments:"
+    grid(text + "".join(NAMED.format(name, n) for n, name in enumerate(names)))
     run()
     for number, name in enumerate(names):
         for experiment, start in ((name, {}), (f"again{number}", {"start_from_experiment": name})):
@@ -311,7 +307,7 @@ def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(gri
         run_id = shown.split()[-1]
         assert cbm(*shown.split()).stdout.count("ZeroDivisionError: ") == 2
         assert {json.loads(line)["state"] for line in lines_of().values()} == {"failed"}
-        Path("grid.yaml").write_text(SINGLE)
+        grid(SINGLE)
         assert run_id in run(code=1)
     run()
     states = [json.loads(line)["state"] for line in lines_of().values()]
@@ -320,43 +316,40 @@ def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(gri
 
 
 @pytest.mark.parametrize("debugging", ["0", "1"])
-@pytest.mark.parametrize("error", [ValueError("of nobody"), CbmError("ours")])
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [(ValueError("of nobody"), 1, "of nobody|CBM_DEBUG"), (CbmError("ours"), 2, "ours")],
+)
 def test_an_unforeseen_error_is_one_line_that_shows_how_to_see_where(
-    grid, monkeypatch, error, debugging
+    grid, monkeypatch, error, code, told, debugging
 ):
-    def fails(*arguments):
-        raise error
-
-    monkeypatch.setattr("cbm_cli.cli.run._run_and_show", fails)
+    monkeypatch.setattr("cbm_cli.cli.run._run_and_show", Mock(side_effect=error))
     monkeypatch.setenv("CBM_DEBUG", debugging)
-    code = 1 if isinstance(error, ValueError) else 2
-    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=code)
-    lines = said.stderr.splitlines()
-    assert holds(lines[-1], f"{error}|CBM_DEBUG" if isinstance(error, ValueError) else f"{error}")
-    assert ("Traceback" in said.stderr) == (debugging == "1")
+    said = run(code=code)
+    assert holds(said.splitlines()[-1], told)
+    assert ("Traceback" in said) == (debugging == "1")
 
 
-UNIFIED, OLD = "proc/self/cgroup", "sys/fs/cgroup/cpu/"
-PARENT = {UNIFIED: "0::/a/b", "sys/fs/cgroup/a/cpu.max": "50000 100000"}
-FIRST = {UNIFIED: "4:memory:/\n2:cpu,cpuacct:/a\n0::/", f"{OLD}a/cpu.cfs_quota_us": "400000"}
-FIRST |= {f"{OLD}a/cpu.cfs_period_us": "100000", f"{OLD}cpu.cfs_quota_us": "-1"}
-GROUPS = {  # of Linux: files, and how many of eight cores they leave
-    "none": ({}, 8),
-    "version 2": ({UNIFIED: "0::/", "sys/fs/cgroup/cpu.max": "250000 100000"}, 3),
-    "no limit": ({UNIFIED: "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, 8),
-    "of a parent": (PARENT | {"sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 1),
-    "version 1": (FIRST | {f"{OLD}cpu.cfs_period_us": "100000"}, 4),
+CPU = {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"}
+CPU |= {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}
+GROUPS = {  # of Linux: the group, files, and how many of eight cores they leave
+    "none": ("", {}, 8),
+    "version 2": ("0::/", {"cpu.max": "250000 100000"}, 3),
+    "no limit": ("0::/", {"cpu.max": "max 100000"}, 8),
+    "of a parent": ("0::/a/b", {"a/cpu.max": "50000 100000", "a/b/cpu.max": "max 100000"}, 1),
+    "version 1": ("4:memory:/\n2:cpu,cpuacct:/a\n0::/", CPU, 4),
 }
 
 
-@pytest.mark.parametrize(("files", "left"), GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize(("group", "files", "left"), GROUPS.values(), ids=GROUPS)
 def test_a_run_has_a_worker_for_each_core_that_its_container_has(
-    monkeypatch, tmp_path, files, left
+    monkeypatch, tmp_path, group, files, left
 ):
-    for name, text in files.items():
-        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "root" / name).write_text(f"{text}\n")
-    monkeypatch.setattr("cbm_cli.cores._SYSTEM", tmp_path / "root")
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in files.items() | ({"proc/self/cgroup": group}.items() if group else set()):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    monkeypatch.setattr("cbm_cli.cores._SYSTEM", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     assert cores() == left
 
@@ -378,7 +371,7 @@ def test_output_that_is_full_or_closed_ends_a_command_without_a_traceback(grid):
             code, lines = said("> /dev/full", words)
             told = f"Error: the output cannot be written: {os.strerror(28)}"
             assert (code, lines[-1]) == (1, told)
-            assert not any("Traceback" in line for line in lines)
+            assert "Traceback (most recent call last):" not in lines
 
 
 def test_what_lists_and_reads_does_not_import_what_computes(finished):
