@@ -19,6 +19,8 @@ _RBM = "rbm-4_aa-b_PCD-1_0.1:0 --data bars-and-stripes:size=3"
 _DEEP = "dbm-4-3_ddd-b-s_PCD-1_0.1:0 --data bars-and-stripes:size=3"
 _ENCODER = "auto-encoder-half_dd-b-s:1:best --data bars-and-stripes:size=3"
 
+_AIS = "--temperatures 100 --runs 10 --ais"
+
 # File of the output -> commands; the first word behind a command is a place in the results folder.
 COMMANDS = {
     "table.txt": ["table . -f text"],
@@ -28,15 +30,11 @@ COMMANDS = {
     "ls.txt": ["ls .", "ls . deep"],
     "best.txt": ["best . bars", "best . encoder"],
     "evaluate.json": [
-        f"evaluate {_RBM} --temperatures 100 --runs 10 --ais --json",
-        f"evaluate {_DEEP} --temperatures 100 --runs 10 --ais --json",
-        f"evaluate {_ENCODER} --json",
+        f"evaluate {words} --json" for words in (f"{_RBM} {_AIS}", f"{_DEEP} {_AIS}", _ENCODER)
     ],
     "evaluate.txt": [
-        f"evaluate {_RBM} --exact",
-        f"evaluate {_DEEP} --exact",
-        f"evaluate {_DEEP} --temperatures 100 --runs 10 --ais",
-        f"evaluate {_ENCODER}",
+        f"evaluate {words}"
+        for words in (f"{_RBM} --exact", f"{_DEEP} --exact", f"{_DEEP} {_AIS}", _ENCODER)
     ],
 }
 

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.execution import run as execution_run
 from cbm_cli.execution.agenda import make_agenda
-from cbm_cli.execution.progress import RunProgress
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines import streams
@@ -24,8 +22,6 @@ from tests.oracles import Trainer, plan
 from tests.trainings import RBM
 
 ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
-
-
 DATA = Dataset("five", ROWS)
 
 
@@ -177,27 +173,21 @@ def test_of_trials_that_share_layers_one_each_runs_first():
 
 @pytest.mark.parametrize(("made", "stage", "update"), [(20, 1, 0), (7, 0, 7)])
 def test_a_run_that_was_stopped_between_two_layers_or_in_one_continues_there(
-    here, monkeypatch, made, stage, update
+    here, made, stage, update
 ):
     run(GRID, "whole")
-    experiments = read_grid(Path("grid.yaml")).select()
 
-    def stopped_after_a_layer(work, waves, *_):
-        (task, *_), *_ = waves
-        job, now, task.last = task.about, Progress(None), True
-        pretraining = LayerTraining(job.trial.settings, job.data, job.trial.seed)
-        now.state = pretraining.first_state(now)
-        pretraining.advance(now, made)
-        yield task, now
+    def first_job():
+        return make_agenda(read_grid(Path("grid.yaml")).select(), Path("out")).jobs[0]
 
-    with monkeypatch.context() as stopped:
-        stopped.setattr(execution_run, "spread", stopped_after_a_layer)
-        agenda = make_agenda(experiments, Path("out"))
-        execution_run.run_agenda(agenda, RunProgress(agenda), workers=0)
-    agenda = make_agenda(experiments, Path("out"))
-    job = agenda.jobs[0]
-    assert (agenda.resumed, job.since().stage, job.since().update) == (1, stage, update)
-    execution_run.run_agenda(agenda, RunProgress(agenda), workers=0)
+    job, now = first_job(), Progress(None)
+    pretraining = LayerTraining(job.trial.settings, job.data, job.trial.seed)
+    now.state = pretraining.first_state(now)
+    pretraining.advance(now, made)
+    job.stores[0].write_progress(*job.key, now, job.course, job.digest)
+    since = first_job().since()
+    assert (since.stage, since.update) == (stage, update)
+    run(GRID, "out")
     assert contents_of("out") == contents_of("whole")
 
 
@@ -224,8 +214,8 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
 
 
 def test_no_two_uses_of_random_numbers_share_a_seed():
-    """Layers, evaluations and reverse AIS of a trial, and trials of large seeds."""
-    used = streams.LAYERS, streams.EVALUATIONS, streams.REVERSE, streams.KNOWN
+    """Of a trial, and of trials of experiments with large seeds."""
+    used = [value for name, value in vars(streams).items() if name.isupper()]
     seeds = [streams.seed_of(7, stream, number) for stream in used for number in range(300)]
     bases = 5, 5 + 3 * 2**32, 2**53
     trials = [Trial("x", None, number, base).seed for base in bases for number in range(50)]

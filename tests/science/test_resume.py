@@ -29,16 +29,13 @@ def same(one, other):
         assert_equal(getattr(one, kind), getattr(other, kind))
 
 
-AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}
-
-
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     """A stretch that is shorter than an evaluation still adds a row or updates."""
-    from cbm_cli.machines import estimates
 
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
-    monkeypatch.setattr(estimates, "LONGEST_CALL", 0.0)  # dozens of calls an evaluation
-    trial = Trial("test", settings(**AIS, updates=20), 0, 1)
+    monkeypatch.setattr("cbm_cli.machines.estimates.LONGEST_CALL", 0.0)  # dozens an evaluation
+    how = {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}
+    trial = Trial("test", settings(evaluate=how, updates=20), 0, 1)
     result, stretches = None, 0
     while not isinstance(result, Outcome):
         asked = itertools.count()

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from cbm_cli.kernels.random import fill_uniform, fill_words
-from cbm_cli.machines import streams
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from tests import oracles
 from tests.oracles import deviations, epoch_order, joint, sigmoid, states, unit_means
@@ -53,15 +52,6 @@ def test_every_epoch_has_an_order_of_its_own_that_holds_every_row_once():
     places = np.argmin(orders, axis=1)
     assert abs(places.mean() - 14.5) < 4 * np.sqrt((30**2 - 1) / 12 / 200)
     assert (epoch_order(30, 7, 3, shuffled=False) == np.arange(30)).all()
-
-
-def test_streams_are_philox_generators_of_their_own():
-    numbers = [value for name, value in vars(streams).items() if name.isupper()]
-    assert len({*numbers}) == len(numbers) > 1
-    for seed in (7, 2**63 - 1):
-        found = streams.generator(seed, streams.SAMPLES).random(3)
-        expected = np.random.Generator(np.random.Philox(key=[seed, 6])).random(3)
-        assert_array_equal(found, expected)
 
 
 def test_sigmoid_is_right_to_float32_over_the_whole_range():
