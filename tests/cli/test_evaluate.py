@@ -1,4 +1,4 @@
-"""cbm evaluate over a folder in which some trials have diverged or are damaged."""
+"""cbm evaluate: over results of which some have diverged or are damaged, and over files."""
 
 import csv
 import json
@@ -46,28 +46,24 @@ def folder(made, tmp_path, monkeypatch):
     shutil.copytree(made, "out")
 
 
-def evaluated():
-    """Whether each trial has the new column: of those that have not diverged, and of the others."""
-    rows = [
-        (row["diverged"] == "", row["train_log_likelihood_exact"] != "") for row in summary("out")
-    ]
-    return tuple([has for sound, has in rows if sound == it] for it in (True, False))
+def sound():
+    """Rows of the trials that have not diverged."""
+    return [row for row in summary("out") if row["diverged"] == ""]
 
 
 def test_diverged_trials_are_named_and_the_others_evaluated():
     result = cbm("evaluate", "out", "--exact", "-j", 0)
-    assert evaluated() == ([True] * 4, [False] * 4)
+    column = "train_log_likelihood_exact"
+    assert [row["diverged"] == "" for row in summary("out")] == [
+        row[column] != "" for row in summary("out")
+    ]
     for number in range(2):
         assert result.stderr.count(f"trial {number} of rbm-3") == 2
     _, head, *cells = map(str.split, result.stdout.splitlines())
-    found: dict[str, list[float]] = {}
-    for row in summary("out"):
-        if row["diverged"] == "":
-            found.setdefault(row["offsets"], []).append(float(row["train_log_likelihood_exact"]))
-    means = {offsets: f"{sum(values) / 2:.4f}" for offsets, values in found.items()}
-    places = [head.index(name) for name in ("offsets", "train_log_likelihood_exact", "trials")]
-    shown = {tuple(cell[place] for place in places) for cell in cells}
-    assert shown == {(*it, "2") for it in means.items()}
+    places = [head.index(name) for name in ("offsets", column, "trials")]
+    shown = [tuple(cell[place] for place in places) for cell in cells]
+    found = pd.DataFrame(sound()).astype({column: float}).groupby("offsets")[column].mean()
+    assert shown == [(scheme, f"{mean:.4f}", "2") for scheme, mean in found.items()]
     lines = cbm("evaluate", "out", "--exact", "--json", "-j", 0).stdout.splitlines()
     told = {"experiment", "trial", "train_log_likelihood_exact"}
     told |= {f"exact_{name}" for name in ("log_z", "rows", "version")}
@@ -77,22 +73,21 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
 @pytest.mark.parametrize(("machine", "jobs"), [("", 0), ("AAAA", 0), (as_text(b"no machine"), 2)])
 def test_damaged_trials_are_named_and_change_the_exit_code(machine, jobs):
     command = "evaluate", "out", "--exact", "-j", jobs
-    cells = {row["run_id"] for row in summary("out") if row["diverged"] == ""}
-    change_record("out/bars", (min(cells), 1), lambda record: record.update(machine=machine))
-    result = cbm(*command, code=3)
-    assert holds(result.stderr, f"trial 1 of {min(cells)}")
-    assert sum(evaluated()[0]) == 3
+    run = sound()[0]["run_id"]
+    change_record("out/bars", (run, 1), lambda record: record.update(machine=machine))
+    assert holds(cbm(*command, code=3).stderr, f"trial 1 of {run}")
+    assert [row["train_log_likelihood_exact"] != "" for row in sound()].count(True) == 3
     assert len(cbm(*command, "--json", code=3).stdout.splitlines()) == 3
 
 
 AIS = ("--ais", "--temperatures", 30, "--runs", 5)
+TABLE = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
 
 
 def stop_after(trials, **how):
     """Evaluate some trials, as if the command were stopped then."""
     with closing(evaluate_trials(Results(Path("out")).store("bars"), Method(**how))) as evaluating:
-        sound = (one.number for one in evaluating if not one.diverged)
-        return [*islice(sound, trials)]
+        return [*islice((one for one in evaluating if not one.diverged), trials)]
 
 
 def test_an_evaluation_continues_where_it_stopped():
@@ -102,7 +97,7 @@ def test_an_evaluation_continues_where_it_stopped():
     done = stop_after(3, name="ais", **how)
     result = cbm("evaluate", "out", *AIS, "-j", 0)
     assert [len(done)] in numbers(result.stderr)
-    assert all(row["ais_temperatures"] == "30" for row in summary("out") if row["diverged"] == "")
+    assert {row["ais_temperatures"] for row in sound()} == {"30"}
     whole = Path("out/bars/summary.csv").read_bytes()
     assert cbm("evaluate", "out", *AIS, "-j", 0).stdout == result.stdout
     assert cbm("evaluate", "out", *AIS, "-j", 2, "--again").stdout == result.stdout  # by workers
@@ -110,66 +105,59 @@ def test_an_evaluation_continues_where_it_stopped():
 
 
 def test_pictures_of_values_explain_open_markers_of_doubtful_estimates(tmp_path):
-    changes = {"0.1": "[0.01, 3.0]", "[CD-1, PT_4]": "PCD-1", "updates: 100": "updates: 500"}
-    changes |= {"exact, every: 20": "ais, every: 500, temperatures: 4, runs: 20"}
-    text = GRID
-    for old, new in changes.items():
-        text = text.replace(old, new)
-    results = run_grid(text, folder=tmp_path)
+    text = GRID.replace("exact, every: 20", "ais, every: 500, temperatures: 4, runs: 20")
+    text = text.replace("0.1", "[0.01, 3.0]").replace("[CD-1, PT_4]", "PCD-1")
+    results = run_grid(text.replace("updates: 100", "updates: 500"), folder=tmp_path)
     rows = pd.read_csv(results / "bars/summary.csv")
     doubtful = (rows["effective_sample_size_final"] < 2).sum()
     assert 0 < doubtful < len(rows)
-    kinds, final = ("finals", "settings"), ("--statistic", "final")
-    finals, settings = (figure_of("plot", results, kind, "bars", *final) for kind in kinds)
-    assert all(holds(said, f"Open|{doubtful}") for _, said in (finals, settings))
-    clouds = [cloud for axes in finals[0].axes for cloud in axes.collections]
-    dots = [tuple(face) for cloud in clouds for face in cloud.get_facecolor()]
-    assert dots.count((1, 1, 1, 1)) == doubtful
-    lines = [line for axes in settings[0].axes for line in axes.lines]
-    hollow = [len(one.get_xdata()) for one in lines if one.get_markerfacecolor() == "white"]
-    assert 0 < sum(hollow) < 4
+    for kind in ("finals", "settings"):
+        figure, said = figure_of("plot", results, kind, "bars", "--statistic", "final")
+        assert holds(said, f"Open|{doubtful}")
+        if kind == "finals":
+            clouds = [cloud for axes in figure.axes for cloud in axes.collections]
+            dots = [tuple(face) for cloud in clouds for face in cloud.get_facecolor()]
+            assert dots.count((1, 1, 1, 1)) == doubtful
+        else:
+            lines = [line for axes in figure.axes for line in axes.lines]
+            hollow = [one for one in lines if one.get_markerfacecolor() == "white"]
+            assert 0 < sum(len(one.get_xdata()) for one in hollow) < 4
 
 
 def test_a_table_shows_how_its_values_were_made_and_that_they_differ():
     cbm("evaluate", "out", *AIS, "-j", 0)
-    table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
-    assert "30 temperatures, 5 runs" in cbm(*table).stdout
-    assert "MIXED" not in cbm(*table).stdout
+    assert "30 temperatures, 5 runs" in cbm(*TABLE).stdout
+    assert "MIXED" not in cbm(*TABLE).stdout
     for changed, words in (({"seed": 2}, "seed 2"), ({"runs": 6}, "6 runs")):
         stop_after(1, **{"name": "ais", "temperatures": 30, "runs": 5} | changed)
-        assert "MIXED" in cbm(*table).stdout
-        assert holds(cbm(*table).stdout, words)
-    shown = ("plot", "out", "finals", "bars", "--metric", "train_log_likelihood_ais")
-    assert "MIXED" in figure_of(*shown)[1]
-    records = csv.DictReader(cbm(*table, "-f", "csv").stdout.splitlines())
+        assert holds(cbm(*TABLE).stdout, f"MIXED|{words}")
+    assert "MIXED" in figure_of("plot", "out", "finals", *TABLE[2:])[1]
+    records = csv.DictReader(cbm(*TABLE, "-f", "csv").stdout.splitlines())
     assert any(holds(one["evaluated_with"], "6 runs|seed 1") for one in records)
 
 
 def test_a_table_counts_doubtful_evaluations_and_shows_what_is_proved_of_disproved_ones():
     cbm("evaluate", "out", *AIS, "-j", 0)
-    table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
-    assert not {"DOUBTFUL", "≤"} & {*cbm(*table).stdout.replace(":", "").split()}
-    finite = [row for row in summary("out") if row["diverged"] == ""]
-    key, other = (finite[0]["run_id"], int(finite[0]["trial"])), finite[1]
-    assert other["run_id"] == key[0]
+    assert not {"DOUBTFUL", "≤"} & {*cbm(*TABLE).stdout.replace(":", "").split()}
+    one, other, *_ = sound()  # of one cell
     proved = {"ais_doubtful": 1.0, "train_log_likelihood_at_most_ais": -36.25}
+    key = one["run_id"], int(one["trial"])
     change_record("out/bars", key, lambda record: record["row"].update(proved))
-    Path("out/bars/summary.csv").unlink()  # it is written again from the records
-    told = cbm(*table).stdout
+    told = cbm(*TABLE).stdout
     assert "DOUBTFUL: the last log Z of 1 trial " in told
     assert "≤: at most. Known states disprove the estimates of 1 trial;" in told
     total = float(other["n_train"])  # the scale of this grid's table
     mean = total * (-36.25 + float(other["train_log_likelihood_ais"])) / 2
     assert f"≤ {mean:.2f} ± " in told
-    assert rf"$\le {int(mean)}$" in cbm(*table, "--format", "latex").stdout
-    cells = pd.read_csv(StringIO(cbm(*table, "--format", "csv").stdout), comment="#")
+    assert rf"$\le {int(mean)}$" in cbm(*TABLE, "--format", "latex").stdout
+    cells = pd.read_csv(StringIO(cbm(*TABLE, "--format", "csv").stdout), comment="#")
     assert cells["at_most"].tolist().count(1) == 1 == cells["at_most"].sum()
     assert cells["mean"][cells["at_most"] == 1].item() == pytest.approx(mean)
 
 
 def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     cbm("evaluate", "out", "--pseudo", "-j", 0)
-    row = next(row for row in summary("out") if row["diverged"] == "")
+    row = sound()[0]
     name = f"out/{row['run_id']}:{row['trial']}"
     rows = cbm_package.data("bars-and-stripes", size=2)["train"]
     expected = cbm_package.load(name).pseudo_likelihood(rows).mean()

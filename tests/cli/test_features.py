@@ -1,6 +1,4 @@
-"""Filters, activities and representations, and ``cbm features``, by formulas written out unit by
-unit.
-"""
+"""Filters and representations, and ``cbm features``, by formulas written out."""
 
 from pathlib import Path
 
@@ -32,9 +30,7 @@ def save(sizes=RBM, kind="rbm", **changes):
 
 
 def features(*arguments):
-    """Run cbm features m.npz -o out.npz; return what it says on stdout and stderr."""
-    result = cbm("features", "m.npz", "-o", "out.npz", *arguments)
-    return result.stdout, result.stderr
+    return cbm("features", "m.npz", "-o", "out.npz", "--data", *arguments)
 
 
 def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
@@ -80,9 +76,9 @@ def test_mean_field_starts_at_the_offsets_and_ends_where_every_layer_answers_to_
 def test_rows_whose_mean_field_has_not_settled_are_counted():
     save((4, 1, 1), "dbm", **SLOW)
     np.save("rows.npy", ROWS)
-    assert holds(features("--data", "rows.npy")[1], f"100|{len(ROWS)}")
+    assert holds(features("rows.npy").stderr, f"100|{len(ROWS)}")
     save()
-    assert len(features("--data", "rows.npy")[1].splitlines()) == 1  # where it wrote
+    assert len(features("rows.npy").stderr.splitlines()) == 1  # where it wrote
 
 
 def test_filters_of_higher_layers_are_projected_through_the_layers_below():
@@ -93,15 +89,11 @@ def test_filters_of_higher_layers_are_projected_through_the_layers_below():
 
 
 def test_filters_are_chosen_at_random_each_once_in_order():
-    few, all_of_them = chosen((50, 3), 10, seed=1)
-    assert sorted({*few}) == few.tolist()
-    assert (len(few), max(few) < 50) == (10, True)
-    assert all_of_them.tolist() == [0, 1, 2]
-    assert (
-        few.tolist()
-        == chosen((50, 3), 10, seed=1)[0].tolist()
-        != chosen((50, 3), 10, seed=2)[0].tolist()
-    )
+    few, all_of_them = (its.tolist() for its in chosen((50, 3), 10, seed=1))
+    assert sorted({*few}) == few
+    assert (len(few), max(few) < 50, all_of_them) == (10, True, [0, 1, 2])
+    again, other = (chosen((50, 3), 10, seed=seed)[0].tolist() for seed in (1, 2))
+    assert again == few != other
 
 
 def test_a_filter_is_normalised_by_itself_about_grey_and_long_lines_lie_under_each_other():
@@ -120,25 +112,19 @@ def test_a_picture_is_of_the_size_and_order_of_the_data_else_square_or_a_line():
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [(RBM, "rbm"), (DEEPER, "dbm"), (DEEP, "auto-encoder")])
-@pytest.mark.parametrize("layer", [None, 1])
+@pytest.mark.parametrize("layer", [(), ("--layer", 1)])
 def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kind, layer):
     its, _ = save(sizes, kind)
     np.savez("rows.npz", train=ROWS, test=ROWS[::3])
-    stdout, stderr = features("--data", "rows.npz", *(() if layer is None else ("--layer", layer)))
-    shown = layer or len(sizes) - 1
-    assert holds(stderr, f"out.npz|layer {shown}")
+    told, shown = features("rows.npz", *layer), 1 if layer else len(sizes) - 1
+    assert holds(told.stderr, f"out.npz|layer {shown}")
     train, _ = represent(its, ROWS)
-    head, *lines = stdout.splitlines()
+    head, *lines = told.stdout.splitlines()
     assert head.endswith("[0.05, 0.95]")
     for number, (line, hidden) in enumerate(zip(lines, train, strict=True), 1):
         mean = hidden.mean(axis=0)
         outside = np.mean((mean < 0.05) | (mean > 0.95))
-        assert line.split() == [
-            str(number),
-            str(sizes[number]),
-            f"{mean.mean():.4f}",
-            f"{outside:.1%}",
-        ]
+        assert line.split() == f"{number} {sizes[number]} {mean.mean():.4f} {outside:.1%}".split()
     with np.load("out.npz") as file:
         assert sorted(file.files) == ["test", "train"]
         assert_array_equal(file["train"], train[shown - 1])
@@ -146,5 +132,7 @@ def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kin
     data = load(path="out.npz", binarise="none")  # data for another machine
     assert (data.levels, list(data.parts)) == (255, ["train", "test"])
     assert_allclose(data.train / 255, train[shown - 1], rtol=0, atol=0.5 / 255 + 1e-6)
-    ends = np.array([0.0, 0.04, 0.05, 0.5, 0.95, 0.96, 1.0, 0.3])  # which are not outside
-    assert unbalanced(ends) == 0.5
+
+
+def test_units_at_the_ends_of_the_interval_are_not_outside():
+    assert unbalanced(np.array([0.0, 0.04, 0.05, 0.5, 0.95, 0.96, 1.0, 0.3])) == 0.5

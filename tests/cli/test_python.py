@@ -1,6 +1,4 @@
-"""``import cbm_cli as cbm``: the numbers of the commands and of sums over all states; helpful
-errors.
-"""
+"""``import cbm_cli``: the numbers of the commands and of sums over all states; helpful errors."""
 
 import io
 import subprocess
@@ -12,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from cbm_cli import api as interface
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError
@@ -39,8 +36,8 @@ from tests.oracles import states
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def machine(layers=RBM, seed=1):
-    its = layered(layers, seed)
+def machine(layers=RBM):
+    its = layered(layers, 1)
     np.savez("m.npz", **machine_file(its, "rbm" if len(layers) == 2 else "dbm"))
     return api.load("m.npz"), its
 
@@ -67,18 +64,17 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
         assert_allclose(one.log_likelihood(X), exact, atol=1e-5)
         assert one.kind == ("rbm" if len(layers) == 2 else "dbm")
         assert (one.sizes, one.names) == (layers, ())
-        assert all(its is one.parameters.weights[n] for n, its in enumerate(one.weights))
-        for kept, given in zip(one.offsets, its[2], strict=True):
+        for kept, given in zip([*one.weights, *one.offsets], its[0] + its[2], strict=True):
             assert_array_equal(kept, given)
 
 
 @pytest.mark.parametrize("layers", [RBM, TWO])
-@pytest.mark.parametrize("method", ["exact", "ais"])
-def test_evaluate_returns_what_the_command_prints(layers, method):
+@pytest.mark.parametrize(
+    ("method", "options"), [("exact", {}), ("ais", {"temperatures": 50, "runs": 20})]
+)
+def test_evaluate_returns_what_the_command_prints(layers, method, options):
     found, _ = machine(layers)
-    options = {"temperatures": 50, "runs": 20} if method == "ais" else {}
-    X = visible_rows(layers)[:7]
-    np.save("rows.npy", X)
+    np.save("rows.npy", X := visible_rows(layers)[:7])
     typed = [word for name, value in options.items() for word in (f"--{name}", value)]
     printed = evaluate_file(f"--{method}", *typed, "--json")
     assert found.evaluate(X, method, **options) == printed
@@ -109,8 +105,7 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
     assert_allclose(found.free_energy(grey), -np.log(np.sum(joint, axis=0)), atol=1e-10)
     with pytest.warns(UserWarning, match="temperatures"):
         found.log_partition("ais", temperatures=3, runs=2)
-    deep, _ = machine(THREE)
-    X = visible_rows(THREE)
+    deep, X = machine(THREE)[0], visible_rows(THREE)
     assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*THREE[1:]]
     assert_array_equal(deep.transform(X), deep.transform(X, 3))
     assert deep.filters(2).shape == (THREE[2], THREE[0])
@@ -251,26 +246,29 @@ def test_frames_hold_what_the_files_hold(trained):
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
     assert [*curves[curves["update"] == 100]["train_log_likelihood"]] == finals
     assert found.records("bars").empty
-    table = found.table(columns="sampler", rows=["offsets"], statistic="final")
-    how = "--columns sampler --rows offsets --statistic final -f csv"
-    printed = cbm("table", trained / "out", *how.split()).stdout
-    expected = pd.read_csv(io.StringIO(printed), dtype={"offsets": str})
-    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
-    for choice in ("statistic", "metric", "test", "best", "correction"):
-        ((place, _),) = problems_of(refusal(found.table, **{choice: "maxx"}))
-        assert place.removeprefix("--") == f"{choice} maxx"
-    assert problems_of(refusal(found.table, alpha=1))[0][0] == "--alpha 1"
     best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
     assert best == pytest.approx(max(finals), abs=1e-5)
     assert holds(refusal(found.curves, "bar"), "bar|bars")
     assert holds(refusal(api.open_results, "nowhere"), "nowhere")
 
 
+def test_a_table_is_that_of_the_command(trained):
+    found = api.open_results(trained / "out")
+    how = "--columns sampler --rows offsets --statistic final -f csv"
+    printed = cbm("table", trained / "out", *how.split()).stdout
+    table = found.table(columns="sampler", rows=["offsets"], statistic="final")
+    expected = pd.read_csv(io.StringIO(printed), dtype={"offsets": str})
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
+    for choice in ("statistic", "metric", "test", "best", "correction"):
+        assert holds(refusal(found.table, **{choice: "maxx"}), f"{choice} maxx")
+    assert problems_of(refusal(found.table, alpha=1)) == [("--alpha 1", "")]
+
+
 def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, monkeypatch):
     found, (saved, _) = api.open_results(trained / "out"), machine()
     saved.save("b.npz")
     rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
-    monkeypatch.setattr(interface, "best_machines", lambda store, metric: rivals)
+    monkeypatch.setattr("cbm_cli.api.best_machines", lambda store, metric: rivals)
     assert found.best(data="b").sizes == RBM
     assert holds(refusal(found.best), "bars|a, b")
 
@@ -287,28 +285,23 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
         (ROWS.reshape(60, 4, 4), ROWS, None),
         (ROWS.tolist(), ROWS, None),
         (csr_array(ROWS), ROWS, None),
+        ("rows.npy", ROWS, None),
+        (Path("rows.npy"), ROWS, None),
         ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
         ({"path": NAMED, "columns": [1, 2, 3], "valid": NAMED[:10]}, ROWS[:, :3], ROWS[:10, :3]),
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
     ],
 )
 def test_frames_and_arrays_are_trained_on(rows, train, valid):
+    np.save("rows.npy", ROWS)
     grid = {"experiments": {"toy": OF_ROWS}}
     found = api.run(grid, data=rows, output="out", jobs=0, progress=False)
     (cell,) = Results(Path("out")).store("toy").manifest().cells
     data = load(spec_of(cell))
     assert_array_equal(data.train, train)
     assert_array_equal(data.valid, valid)
-    name = "flipped-data" if cell["data_flip"] else "data"
+    name = "rows" if str(rows) == "rows.npy" else "flipped-data" if cell["data_flip"] else "data"
     assert found.summaries("toy")["data"].unique().tolist() == [name]
     before = {*Path("out").rglob("*")}
     api.run(grid, data=rows, output="out", jobs=0, progress=False)  # there is nothing to do
     assert {*Path("out").rglob("*")} == before
-
-
-def test_rows_may_be_named_as_a_file():
-    np.save("rows.npy", ROWS.astype(np.uint8))
-    for number, name in enumerate(("rows.npy", Path("rows.npy"))):
-        grid = {"experiments": {"toy": OF_ROWS}}
-        found = api.run(grid, data=name, output=f"out{number}", jobs=0, progress=False)
-        assert [*found.summaries("toy")["n_train"]] == [60]

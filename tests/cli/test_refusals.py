@@ -52,6 +52,7 @@ plot data shifting-bar:size=4 -o p.png -> Error: shifting-bar:size=4:
 plot curves m.npz -o p.png -> Error: m.npz:
 plot filters none.npz -o p.png -> Error: none.npz:
 plot activity m.npz -o p.png -> Error: m.npz:|--data
+report out basr -o page.html -> basr|bars
 plot out cruves bars -o p.png -> curves
 table out bars --select nonsense=1 -> --select nonsense|offsets|sampler
 table out bars --select batch=10 -> --select batch|offsets|sampler
@@ -69,6 +70,8 @@ table out bars --choose none --by test -> --by test|--choose
 table out bars --choose sampler --by train --rows sampler -> --rows sampler|none
 table out --format markdwn -> --format|markdwn
 table out --test signed -> --test|signed
+verify out --sample 0 -> --sample
+verify out --sample some -> --sample
 table out --alpha 1 -> --alpha|1
 table out --alpha 0 -> --alpha|0
 table out --metric a --metric b -> --metric|twice
