@@ -30,7 +30,6 @@ def main() -> None:
     for name in COMMANDS:
         with tempfile.TemporaryDirectory() as folder:
             (OUTPUTS / name).write_text(output_of(name, unpack(Path(folder))), encoding="utf-8")
-    print(f"{OUTPUTS}: {len(COMMANDS)} outputs")
 
 
 def make_results() -> None:
@@ -48,7 +47,6 @@ def make_results() -> None:
                     continue  # no output is made of them
                 info = zipfile.ZipInfo(str(path.relative_to(folder)), (2026, 1, 1, 0, 0, 0))
                 file.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
-    print(f"{RESULTS}: {RESULTS.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

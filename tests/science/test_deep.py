@@ -188,14 +188,12 @@ def test_rows_without_settled_mean_field_are_reported():
     assert holds(result.stderr, "23 rows")
 
 
-def test_what_a_deep_machine_cannot_be_asked_is_refused():
-    save(TWO)
-    assert "--data" in cbm("evaluate", "m.npz", code=2).stderr
+def test_sums_of_a_machine_file_that_are_too_large_are_refused():
     W, b, c = random_machine(31, 26, seed=1)
-    arrays = {"weights_0": W[:5], "weights_1": W[5:].T, "biases_0": b[:5], "biases_2": b[5:]}
-    np.savez("m.npz", kind=np.array("dbm"), biases_1=c, **arrays)
-    said = evaluate_file("--exact", code=2)  # 23 rows of 2^26 states each are more than 2^30
-    assert holds(said, "23 rows|--ais")
+    machine = [W[:5], W[5:].T], [b[:5], c, b[5:]], [0 * b[:5], 0 * c, 0 * b[5:]]
+    np.savez("m.npz", **networks.machine_file(machine))
+    np.save("rows.npy", visible_rows(TWO)[:23])  # of 2^26 states each: more than 2^30
+    assert holds(evaluate_file("--exact", code=2), "23 rows|--ais")
 
 
 def test_finished_trials_gain_likelihood_bounds_and_estimates():

@@ -1,20 +1,15 @@
 """A trial that is stopped anywhere and goes on ends in the same bytes as one that ran through."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
-from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Outcome, Progress, Store
-from cbm_cli.results.outcome import read_progress
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_equal
 
-from tests.builders import cbm, numbers, problems_of, refusal
-from tests.journals import forget, lines_of, trials_of
 from tests.trainings import THREE_PARTS, TRAININGS, finish_in_pieces, rbm_settings
 
 
@@ -109,20 +104,3 @@ def test_parts_and_rows_of_an_evaluation_can_be_chosen():
     assert outcome.columns[2:] == ("train_log_likelihood", "test_log_likelihood")
     whole = run_trial(Trial("test", settings(evaluate={"every": 20}), 0, 1), THREE_PARTS)
     assert (outcome.curve[:, 2] != whole.curve[:, 2]).any()
-
-
-def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_from_the_beginning(finished):
-    whole, store = trials_of("out"), Store(Path("out/bars"))
-    (run_id, number), *_ = [key for key in lines_of() if key[1] == 1]
-    pause, data = iter([False, True]).__next__, load("bars-and-stripes", size=2)
-    progress = run_trial(Trial("test", settings(), 1, 5), data, should_pause=pause)
-    course = store.manifest().courses[run_id]
-    store.write_progress(run_id, number, progress, course)
-    state = store.state_path(course, run_id, number)
-    state.write_bytes(state.read_bytes()[:-50])
-    assert problems_of(refusal(read_progress, state)) == [(str(state), "")]
-    forget("out/bars", (run_id, number))
-    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0).stderr
-    assert f"{state}: " in said
-    assert [7, 8, 1] in numbers(said)
-    assert trials_of("out") == whole
