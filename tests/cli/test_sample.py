@@ -15,18 +15,8 @@ from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
+from tests import networks as nets
 from tests.builders import arrays, cbm, holds, refusal
-from tests.networks import (
-    RBM,
-    THREE,
-    TWO,
-    all_states,
-    brute_log_likelihoods,
-    layered,
-    layered_energy,
-    machine_file,
-    visible_rows,
-)
 from tests.oracles import joint, random_machine, rbm, states
 from tests.pictures import tiles_of
 
@@ -34,10 +24,10 @@ pytestmark = pytest.mark.usefixtures("here")
 ROWS = np.array([[1, np.nan, 0, np.nan], [np.nan, np.nan, 1, 0]])  # of which some units are given
 
 
-def save(layers=RBM, **changes):
+def save(layers=nets.RBM, **changes):
     """Write m.npz; return its weights, biases and offsets."""
-    machine = layered(layers, 3)
-    np.savez("m.npz", **machine_file(machine, "rbm" if len(layers) == 2 else "dbm") | changes)
+    machine = nets.layered(layers, 3)
+    np.savez("m.npz", **nets.machine_file(machine, "rbm" if len(layers) == 2 else "dbm") | changes)
     return machine
 
 
@@ -123,9 +113,9 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
     visible, hidden = (2 * n, 3), (2 * n, sum(sizes[1::2]))
     expected = {"means": ("float32", visible), "hidden": ("uint8", hidden)}
     assert kinds == {"samples": ("uint8", visible)} | expected
-    parts = all_states(sizes)
+    parts = nets.all_states(sizes)
     kept = np.concatenate([parts[0], *parts[1::2]]).astype(int)
-    weights = np.exp(-layered_energy(its, parts))
+    weights = np.exp(-nets.layered_energy(its, parts))
     p = np.bincount(2 ** np.arange(len(kept)) @ kept, weights)
     both = np.hstack([found["samples"], found["hidden"]])
     for part in (both[:n], both[n:]):  # the first and the second sample of each chain
@@ -137,12 +127,14 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
 
 def exact_conditional(machine, layers, row):
     """Probabilities of all visible states, given the row."""
-    p, held = np.exp(brute_log_likelihoods(machine, layers)), ~np.isnan(row)
-    p = np.where((visible_rows(layers)[:, held] == row[held]).all(axis=1), p, 0)
+    p, held = np.exp(nets.brute_log_likelihoods(machine, layers)), ~np.isnan(row)
+    p = np.where((nets.visible_rows(layers)[:, held] == row[held]).all(axis=1), p, 0)
     return p / p.sum()
 
 
-@pytest.mark.parametrize(("layers", "sampler"), [(RBM, "PT_4"), (TWO, "gibbs"), (THREE, "PT_4")])
+@pytest.mark.parametrize(
+    ("layers", "sampler"), [(nets.RBM, "PT_4"), (nets.TWO, "gibbs"), (nets.THREE, "PT_4")]
+)
 def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
     machine, rows = save(layers), np.pad(ROWS, ((0, 0), (0, layers[0] - 4)), constant_values=np.nan)
     how = {"sampler": sampler, "steps": 30, "chains": 4000}
@@ -155,11 +147,11 @@ def test_means_are_those_of_free_units_and_chains_that_start_in_equilibrium_stay
     machine, how = save(), {"given": ROWS[:1], "steps": 30, "chains": 4000, "means": True}
     means = cbm_package.load("m.npz").sample(4000, 2, **how)
     assert (means[:, [0, 2]] == [1, 0]).all()  # as given
-    exact = exact_conditional(machine, RBM, ROWS[0]) @ visible_rows(RBM)
+    exact = exact_conditional(machine, nets.RBM, ROWS[0]) @ nets.visible_rows(nets.RBM)
     error = means.std(axis=0) / np.sqrt(len(means))
     assert (np.abs(means.mean(axis=0) - exact)[[1, 3]] < 4.5 * error[[1, 3]]).all()
-    p = exact_conditional(machine, RBM, ROWS[1])
-    starts = visible_rows(RBM)[np.random.default_rng(1).choice(len(p), 5000, p=p)]
+    p = exact_conditional(machine, nets.RBM, ROWS[1])
+    starts = nets.visible_rows(nets.RBM)[np.random.default_rng(1).choice(len(p), 5000, p=p)]
     how = {"sampler": "gibbs", "steps": 1, "chains": 5000, "start": starts}
     assert p_value(cbm_package.load("m.npz").sample(5000, 3, given=ROWS[1:], **how), p) > 1e-4
 
@@ -188,13 +180,17 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
     for name in ("rows.npz", "rows.csv"):
         found, told = sample("--given", name, *how, 4)
         assert "6 samples" in told
-        assert_array_equal(found["samples"], machine.sample(6, 4, given=ROWS, steps=5))
+        same = {"given": ROWS, "steps": 5}
+        assert_array_equal(found["samples"], machine.sample(6, 4, **same))
+        assert_array_equal(found["means"], machine.sample(6, 4, means=True, **same))
         expected = ref.visible_mean(found["hidden"], W, b, lam)
         free = np.resize(np.isnan(ROWS), (6, 4))
         assert_allclose(found["means"][free], expected[free], rtol=0, atol=1e-6)
     assert len(machine.sample(given=ROWS, steps=1)) == 2
-    one, same, other = (sample(*how, seed)[0]["samples"].tobytes() for seed in (4, 4, 5))
-    assert one == same != other
+    one, same, other = (sample(*how, seed)[0]["samples"] for seed in (4, 4, 5))
+    assert_array_equal(one, same)
+    assert_array_equal(one, machine.sample(6, 4, steps=5))
+    assert (one != other).any()
 
 
 @pytest.mark.parametrize(
