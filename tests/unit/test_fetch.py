@@ -230,24 +230,6 @@ def test_two_fetches_at_once_from_a_slow_server_both_succeed(
     assert_whole(place)
 
 
-def test_what_another_process_has_fetched_meanwhile_is_not_a_failure(
-    toy, server, place, tmp_path, monkeypatch
-):
-    toy(mirrors=(server,))
-    server.moods[URL.replace(*PARTS[::2])] = ["broken"]
-    download = fetching._download
-    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-
-    def and_then_it_is_there(file, *arguments):
-        try:
-            return download(file, *arguments)
-        finally:
-            (place / file.stem).write_bytes(TEXTS[file.part])
-
-    monkeypatch.setattr(fetching, "_download", and_then_it_is_there)
-    assert fetching.fetch("dna") == (place, False)
-
-
 @pytest.mark.parametrize("before", [{}, {FILE: b"0,1\n"}])
 def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, server, place, before):
     toy(mirrors=(server,))
@@ -302,12 +284,6 @@ def test_a_folder_that_cannot_be_written_is_named(toy, monkeypatch):
     monkeypatch.setenv("CBM_DATA_DIR", __file__)
     refused = fetch(code=2)
     assert holds(refused.stderr, f"{__file__}/binary/toy|CBM_DATA_DIR")
-
-
-@pytest.mark.parametrize("command", ["list", "list dna", "fetch dna"])
-def test_a_home_of_nobody_is_named(monkeypatch, command):
-    monkeypatch.setenv("CBM_DATA_DIR", "~nosuch/x")
-    assert holds(cbm("data", *command.split(), code=2).stderr, "CBM_DATA_DIR ~nosuch/x")
 
 
 def test_addresses_and_checksums_are_well_formed():
