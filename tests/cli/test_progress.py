@@ -19,7 +19,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
 
-from tests.builders import GRID, cbm, dry, holds, numbers, problems_of, summary
+from tests.builders import GRID, cbm, dry, grid_text, holds, numbers, problems_of, summary
 
 RBM = {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd", "sampler": "CD-1"}
 DBM = {"model": {"kind": "dbm", "hidden": [3, 2]}, "offsets": "ddd", "sampler": "CD-1"}
@@ -91,12 +91,9 @@ def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch):
 def test_data_are_described_before_a_run_and_half_of_an_odd_width_rounds_down(grid):
     rows = np.eye(5, dtype=np.uint8)
     np.savez("w5.npz", train=rows, valid=rows)
-    text = "data: {path: w5.npz}, model: {kind: auto-encoder, hidden: half}"
-    text += ", batch: full, offsets: dd, learning_rate: 0.1, epochs: 2, trials: 1"
-    grid(f"experiments: {{halves: {{{text}}}}}")
-    said = cbm("run", "grid.yaml", "-j", 0).stderr
-    assert re.search(r"^w5.npz: 5 \w+ x 5 \w+, 20.0%", said, re.M)
-    assert machine.load("halves:0").sizes == (5, 2)
+    grid(grid_text("auto-encoder", data="{path: w5.npz}", batch="full"))
+    assert re.search(r"^w5.npz: 5 \w+ x 5 \w+, 20.0%", run(), re.M)
+    assert machine.load("toy:0").sizes == (5, 2)
 
 
 def test_every_trial_is_counted_once(grid):
@@ -117,16 +114,12 @@ def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["bin/cbm"])
     monkeypatch.setenv("PATH", "/nowhere")
     said = run()
-    plot = "bin/cbm plot results curves bars -o curves.png\n"
-    assert plot in said
+    assert "bin/cbm plot results curves bars -o curves.png\n" in said
     assert "bin/cbm table results" in said
     monkeypatch.setenv("PATH", str(Path("bin").absolute()))
-    module = f"{sys.executable} -m cbm_cli.cli"
-    for started, typed in (
-        ("bin/cbm", "cbm"),
-        ("other/cbm", "other/cbm"),  # the shell would find another one
-        ("/x/cbm_cli/cli/__main__.py", module),
-    ):
+    module = {"/x/cbm_cli/cli/__main__.py": f"{sys.executable} -m cbm_cli.cli"}
+    others = {"bin/cbm": "cbm", "other/cbm": "other/cbm"}  # the shell would find another one
+    for started, typed in (module | others).items():
         monkeypatch.setattr(sys, "argv", [started])
         assert program() == typed
 

@@ -29,6 +29,8 @@ sample m.npz -o s.npz --sampler PT_1 -> PT_1|2
 sample m.npz -o s.npz --steps 0 -> --steps
 sample m.npz -o s.npz -n 0 -> --count
 sample m.npz -o m.npz/s.npz --steps 1 -> m.npz
+sample m.npz -o ./m.npz -> -o m.npz
+sample m.npz --given two.npz -o ./two.npz -> -o two.npz
 features m.npz -o f.npz -> --data
 features m.npz -o f.npz --data rows.npy:treshold=0.1 -> treshold|threshold
 features m.npz -o f.npz --data rows.npy:threshold -> rows.npy:threshold|rows.npy
@@ -61,15 +63,12 @@ table out bars --select offsets -> --select offsets|SETTING=VALUE
 table out bars --select =0.1 -> SETTING=VALUE
 best out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
 evaluate out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
-plot out curves bars -o p.png --select sampler=CD-9 -> --select sampler|CD-1|PT_4
 table out bars --choose nonsense -> --choose nonsense|offsets|sampler
 table out bars --choose batch -> --choose batch|offsets|sampler
 table out bars --choose= -> --choose|none
 table out bars --by valid -> --by valid|--choose
 table out bars --choose none --by test -> --by test|--choose
 table out bars --choose sampler --by train --rows sampler -> --rows sampler|none
-table out --format markdwn -> --format|markdwn
-table out --test signed -> --test|signed
 verify out --sample 0 -> --sample
 verify out --sample some -> --sample
 table out --alpha 1 -> --alpha|1

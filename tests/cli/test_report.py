@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from cbm_cli.results import Results
 
@@ -61,9 +63,8 @@ def page(made):
 
 
 def test_the_page_is_one_file_without_network_and_always_the_same(made, page):
-    names = ("src", "href", "xlink:href")
-    addresses = [it.at[name] for it in page.all("") for name in names if name in it.at]
-    assert all(address.startswith("#") for address in addresses)
+    for element, name in product(page.all(""), ("src", "href", "xlink:href")):
+        assert element.at.get(name, "#").startswith("#")
     path = written(made)
     first = path.read_bytes()
     assert b"default-src 'none'" in first
@@ -96,21 +97,20 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
     bold = [text.text for text in page.all("table", "results")[0].all("b")]
     assert len(bold) == sum(cell["bold"] for cell in cells)
     names, *lines = page.all("table", "cells")[0].rows()
-    where = [(cell["offsets"], cell["sampler"], f"{cell['learning_rate']}") for cell in cells]
-    places = [names.index(name) for name in ("offsets", "sampler", "learning rate")]
-    found = {tuple(line[place] for place in places): line for line in lines}
-    assert len(found) == len(cells) == 8
-    for key, cell in zip(where, cells, strict=True):
-        line = found[tuple(SHOWN.get(text, text) for text in key)]
-        assert line[names.index("trials")] == "6 of 6"
-        assert float(line[names.index("trials") + 1]) == pytest.approx(cell["mean"], rel=1e-5)
+    listed = pd.DataFrame(lines, columns=names).set_index(["offsets", "sampler", "learning rate"])
+    assert [*listed["trials"]] == ["6 of 6"] * len(cells)
+    for cell in cells:
+        key = SHOWN[cell["offsets"]], SHOWN[cell["sampler"]], f"{cell['learning_rate']}"
+        mean = listed[names[names.index("trials") + 1]][key]
+        assert float(mean) == pytest.approx(cell["mean"], rel=1e-5)
 
 
 def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):
     assert len(page.all("svg")) == 2  # one for each data set of each experiment
     texts = re.findall(r"<!-- (.*?) -->", written(made).read_text("utf-8"))
-    for text in ("train log-likelihood (of all rows)", "updates", "(d) PT$_{4}$, $\\eta$ = 0.3"):
-        assert text in texts
+    assert {"train log-likelihood (of all rows)", "updates", "(d) PT$_{4}$, $\\eta$ = 0.3"} <= {
+        *texts
+    }
     assert "Median over 6 trials, band: quartiles." in page.text
 
 

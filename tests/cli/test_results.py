@@ -342,8 +342,8 @@ def test_parts_of_other_programs_are_never_deleted():
     shutil.copytree("out/bars", "bars")
     others = ["Downloads/sub/.film.mkv.part", ".x.part", "bars/curves/.mine.part"]
     others.append(f"Downloads/{part}")
-    own = [f"bars/{place}/{part}" for place in ("", *FOLDERS, *EXPORTS)]
-    own += [f"bars/{kind}/{run_ids()[0]}/{part}" for kind in FOLDERS]
+    places = ("", *FOLDERS, *EXPORTS, *(f"{kind}/{run_ids()[0]}" for kind in FOLDERS))
+    own = [f"bars/{place}/{part}" for place in places]
     for path in map(Path, others + own):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

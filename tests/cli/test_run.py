@@ -242,10 +242,10 @@ def test_few_small_files_hold_many_small_trials(grid):
 
 def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(finished):
     assert json.loads(Path("out/bars/manifest.json").read_text())["grid_commit"] is None
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x@y.z"]
+    git = "git -c user.name=x -c user.email=x@y.z "
     for words in ("init -q", "add grid.yaml", "commit -q -m Grid"):
-        subprocess.run([*git, *words.split()], check=True)
-    head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True)
+        subprocess.run((git + words).split(), check=True)
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], text=True)
     Path("elsewhere").mkdir()
     os.chdir("elsewhere")
     cbm("run", "../grid.yaml", "-o", "out", "-j", 0)

@@ -63,13 +63,6 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid,
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
-def test_samples_do_not_overwrite_what_they_are_drawn_from(grid):
-    np.savez("rows.npz", train=ROWS)
-    for words in (("rows.npz",), ("m.npz", "--given", "rows.npz")):
-        found = problems_of(cbm("sample", *words, "-o", "./rows.npz", code=2))
-        assert found == [("-o rows.npz", "")]
-
-
 def test_each_data_set_has_a_best_machine_of_its_own(grid):
     grid(GRID.replace("size: 2}", "size: [2, 3]}"))
     run()
