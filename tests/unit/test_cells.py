@@ -60,11 +60,9 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic):
     curve = pd.DataFrame(outcome.curve, columns=ESTIMATED)
 
     def cell_with(curve):
-        source = SimpleNamespace(curves=lambda run_id, numbers: [curve])
-        trials = Trials(pd.DataFrame([row]), source)
-        return Cell(
-            {"run_id": "r"}, trials, np.array([0]), Measure(Metric(METRIC), "total", statistic), 1
-        )
+        trials = Trials(pd.DataFrame([row]), SimpleNamespace(curves=lambda *_: [curve]))
+        measure = Measure(Metric(METRIC), "total", statistic)
+        return Cell({"run_id": "r"}, trials, np.array([0]), measure, 1)
 
     cell = cell_with(curve)
     assert (cell.value.tolist(), cell.bounded.tolist()) == ([2 * value], [bounded])
@@ -87,7 +85,7 @@ def test_a_value_that_is_not_finite_is_never_the_best(metric, end, best):
 
 def test_cell_sums_up_a_hand_made_run():
     total = cell_of(FRAME, "train_log_likelihood", "total", planned=25)
-    assert (total.n, total.planned, total.complete, total.diverged) == (4, 25, False, 1)
+    assert (total.n, total.planned, total.complete) == (4, 25, False)
     assert total.mean == pytest.approx(-7 / 3 * 16)
     assert total.std == pytest.approx(16 * sqrt(sum((v + 7 / 3) ** 2 for v in (-1, -2, -4)) / 2))
     assert np.nanmean(total.final) == pytest.approx(-4 * 16)

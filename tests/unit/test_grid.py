@@ -1,8 +1,6 @@
 """Grid files: what they expand to, what is wrong with them and where, and those of the paper."""
 
-import json
 import re
-from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -13,8 +11,6 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Data, Model, Settings, TableSpec
 
 from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of, refusal
-
-EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments.yaml"
 
 # Lines 1 to 8 of most files below; what a test is about is on line 9 and after.
 PLAIN = """\
@@ -27,11 +23,9 @@ experiments:
     learning_rate: 0.1
     updates: 100
 """
-SEVERAL = (
-    "defaults:\n"
-    + PLAIN.partition("toy:\n")[2].replace("    ", "  ")
-    + "experiments: {a: {}, b: {}, c: {}}\n"
-)
+FIELDS = PLAIN.partition("toy:\n")[2]
+SEVERAL = f"defaults:\n{FIELDS}experiments: {{a: {{}}, b: {{}}, c: {{}}}}\n"
+BAR = Data(name="shifting-bar", size=9, bar=1)
 
 
 def read(text, *args, **named):
@@ -51,9 +45,8 @@ def refused(*args, **named):
 
 def settings(**changes):
     """Return the only cell of PLAIN, with changes."""
-    data, model = Data(name="shifting-bar", size=9, bar=1), Model(kind="rbm", hidden=4)
-    plain = {"data": data, "model": model, "offsets": "dd^b_s", "sampler": "PT_10"}
-    return Settings(**plain | {"learning_rate": 0.1, "updates": 100} | changes)
+    plain = {"data": BAR, "model": Model(kind="rbm", hidden=4), "offsets": "dd^b_s"}
+    return Settings(**plain | {"sampler": "PT_10", "learning_rate": 0.1, "updates": 100} | changes)
 
 
 def without(field):
@@ -69,15 +62,13 @@ def test_axes_multiply_in_the_order_they_are_written():
     found = cells(text.replace("{name", "{flip: [false, true], name"))
     axes = [(cell.sampler, cell.data.flip, cell.model.hidden) for cell in found]
     assert axes == [*product(("CD-1", "PT_10"), (False, True), (4, 8))]
-    flipped = Data(name="shifting-bar", size=9, bar=1, flip=True)
-    assert found[2] == settings(sampler="CD-1", data=flipped)
+    assert found[2] == settings(sampler="CD-1", data=BAR.model_copy(update={"flip": True}))
 
 
 @pytest.mark.parametrize(
     "condition",
     [
-        "{offsets: dd_s^b, learning_rate: [0.1, 2e-1], data: {flip: on}}",
-        "{offsets: dd^b_s, learning_rate: [0.20, 0.1], data: {flip: true}}",
+        "{offsets: dd_s^b, learning_rate: [0.20, 0.1], data: {flip: true}}",
         "{offsets: [dd^b_s], learning_rate: [.1, .2], data: {flip: on, name: [dna, shifting-bar]}}",
     ],
 )
@@ -131,7 +122,6 @@ experiments:
     [
         ("{rows: model.hidden, columns: [init, batch]}", "model_hidden", "init batch", "data"),
         ("{columns: data}", "sampler learning_rate", "data", ""),
-        ("{columns: [sampler, learning_rate]}", "", "sampler learning_rate", "data"),
         ("{rows: offsets, groups: sampler}", "offsets", "", "sampler"),
     ],
 )
@@ -176,10 +166,10 @@ def test_groups_are_chosen(more, asked, found):
     assert [one.name for one in grid.select(asked)] == found.split()
 
 
-@pytest.mark.parametrize("name", ["nan", "007", "null", "1e3", "true", "~", ".5", "0x1F"])
+@pytest.mark.parametrize("name", ["nan", "007", "null", "1e3", "true", "~"])
 def test_names_stay_text(name):
     named = PLAIN.replace("toy:", f"{name}:")
-    if name not in ("~", ".5"):
+    if name != "~":
         assert list(read(named).experiments) == [name]
     data = f"    data: {{path: rows.csv, name: {name}, drop: {name}}}\n"
     (cell,) = read(without("data") + data).experiments["toy"].cells
@@ -189,13 +179,10 @@ def test_names_stay_text(name):
 def test_a_default_serves_the_experiments_that_it_suits():
     chains = "defaults: {chains: 5}\n"
     assert problems_of(refused(chains + PLAIN)) == [("1", "defaults.chains")]
-    other = PLAIN.partition("toy:\n")[2].replace("PT_10", "PCD-1")
+    other = FIELDS.replace("PT_10", "PCD-1")
     toy, other = read(f"{chains}{PLAIN}  other:\n{other}    start_from: toy\n").experiments.values()
     assert [one.cells[0].chains for one in (toy, other)] == [None, 5]
     assert other.sources == (toy,)
-
-
-# ---- Choosing experiments ----
 
 
 def test_unknown_experiment_is_refused_with_the_names_there_are():
@@ -208,12 +195,9 @@ def test_unknown_experiment_is_refused_with_the_names_there_are():
     assert rest == ["experiments: a, big-one, c", "groups: both"]
 
 
-# ---- What the command line changes ----
-
 BAR_OR_MNIST = without("data") + "    data: [mnist, {name: shifting-bar, size: 9, bar: 1}]\n"
 TITLES = "mnist", "flipped-mnist", "shifting-bar", "flipped-shifting-bar"
 SIDES = "sliding_factor.visible=0.01 sliding_factor.hidden=0.5"
-LAYERS = ["model.hidden=7-3", "model.hidden=4-2"]
 DECAYING = PLAIN.replace("0.1", "{start: 0.1, decay: 0.5, every: 10 epochs}")
 RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}]\n"
 
@@ -222,15 +206,12 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
     ("text", "changes", "found"),
     [
         (PLAIN, "learning_rate=5e-2; updates=7", ["learning_rate.start=0.05 updates=7"]),
-        (PLAIN, "sampler=[CD-1, PCD-1]", ["sampler=CD-1", "sampler=PCD-1"]),
         (PLAIN, "epochs=3", ["updates=None epochs=3"]),
         (BAR_OR_MNIST, "data.flip=[off, on]", [f"data.title={title}" for title in TITLES]),
-        (BAR_OR_MNIST, "evaluate.every=3 epochs", ["evaluate.every=3 epochs"] * 2),
         (PLAIN, "sliding_factor.hidden=0.5", [SIDES]),
         # Conditions may then hold nowhere, and fields have no effect
         (RATES, "learning_rate=0.3", ["learning_rate.start=0.3"]),
-        (grid_text("dbm"), "model.hidden=[7, 3]", ["model.hidden=7-3"]),
-        (grid_text("dbm"), "model.hidden=[[7, 3], 4-2]", LAYERS),
+        (grid_text("dbm"), "model.hidden=[[7, 3], 4-2]", ["model.hidden=7-3", "model.hidden=4-2"]),
         (DECAYING, "learning_rate.start=0.3", ["learning_rate.start=0.3 learning_rate.decay=0.5"]),
         # A part may be set after the whole
         (PLAIN, "data={name: mnist}; data.flip=true", ["data.title=flipped-mnist"]),
@@ -245,7 +226,6 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, found):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("learning_rat=1", "learning_rate"),
         ("lr=0.2", "learning_rate?"),
         ("every=5", "evaluate.every"),
         ("offsets=00,aa^b", "[00, aa^b]"),
@@ -296,23 +276,13 @@ experiments:
         ("--set updates=3 --set epochs=4", "--set epochs"),
         ("--set data.flip=true --set data=mnist", "--set data"),
         ("--trials 3 --set trials=4", "--trials and --set trials"),
-        ("--trials 3 --trials 4", "--trials"),
         ("-j 1 --jobs 2", "--jobs"),
+        ("--dry-run", "--dry-run"),
     ],
 )
-def test_of_two_values_none_wins_in_silence(options, place, tmp_path):
-    (tmp_path / "grid.yaml").write_text(PLAIN)
-    result = cbm("run", tmp_path / "grid.yaml", "--dry-run", *options.split(), code=2)
+def test_of_two_values_none_wins_in_silence(options, place, grid):
+    result = cbm("run", "grid.yaml", "--dry-run", *options.split(), code=2)
     assert place in result.stderr.splitlines()[-1]
-    if options.count(place) < 2 and place != "--jobs":  # else Click refuses it
-        assert problems_of(result) == [(place, "")]
-
-
-def test_a_flag_that_is_given_twice_is_refused(tmp_path):
-    (tmp_path / "grid.yaml").write_text(PLAIN)
-    (listed,) = json.loads(cbm("ls", tmp_path / "grid.yaml", "--json").stdout)
-    assert (listed["experiment"], listed["cells"], listed["default"]) == ("toy", 1, True)
-    assert "--json" in cbm("ls", tmp_path / "grid.yaml", "--json", "--json", code=2).stderr
 
 
 # ---- What is wrong, and where ----
@@ -323,7 +293,6 @@ rbm data.flip description data learning_rate = !@data.flip: 1
 rbm <<* data = !@<<: {momentum: 0.5}
 rbm data mnst mnist = @mnst
 rbm data rows.csv path = @rows.csv
-rbm data.binarise threshold sample none maybe = {path: rows.csv, binarise: @maybe}
 rbm data.path character = {path: @''}
 rbm data.size* shifting-bar 9 1 = @shifting-bar
 rbm data.size* mnist size binarise threshold flip = {name: mnist, size: @3}
@@ -333,9 +302,7 @@ rbm model.hidden = !@model: {kind: rbm}
 rbm model 4 kind hidden = !@model: 4
 rbm data* = !data:; weight_scale: [1, 2, 3]
 rbm model.kind rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
-rbm offsets dq^b q = [00, @dq^b]
 rbm offsets* 0 1 2 = [00, @0]
-rbm sampler* PT_1 2 PCD-1 = [CD-1, @PT_1]
 rbm learning_rate 0 = @0 | @-0.5
 rbm learning_rate.start = !@learning_rate: {decay: 0.9}
 rbm learning_rate.decay 1 = {start: 1, decay: @1, every: 5}
@@ -355,16 +322,13 @@ rbm sliding_factor.hidden 0 = {hidden: @0}
 rbm sliding_factor.visible 0 -1 = {visible: @-1}
 rbm chains 1 = @0
 rbm gradient_from samples exact = @sample
-rbm offsets_from same independent exact random = @other
 rbm shuffle never = @never
 rbm momentum 1 = @1
 rbm momentum 0 -0.1 = @-0.1
 rbm weight_decay 0 -1 = @-1
 rbm weight_decay.l1 inf = {l1: @inf}
-rbm batch full ful = @ful
 rbm batch full 1 0 = @0
 rbm init zero inverse-sigmoid zeros = @zeros
-rbm evaluate exact ais none cost exakt = @exakt
 rbm evaluate.every = {every: @5 minutes}
 rbm evaluate.parts train+valid+test = {parts: @train+tset}
 rbm trials = @0 | @[1, 2]
@@ -373,7 +337,6 @@ rbm description = @[a]
 rbm table.groups* model_hiden model_hidden = {groups: [data, @model_hiden]}
 rbm table.rows* evaluate_every record_every = {rows: @every}
 rbm table.columns* data rows = {rows: [data, init], columns: [@data]}
-rbm table.scale total per-sample all = {scale: @all}
 rbm table.row rows = {@row: init}
 rbm exclude = @{offsets: 00} | [@00]
 rbm exclude* = [@{offsets: 00}] | [@{batch: 2}] | [@{data: {flip: on}}]
@@ -394,8 +357,6 @@ rbm when.set.epochs* updates = [{if: {batch: 100}, set: {updates: 3, epochs: @4}
 rbm start_from.experiment* toy = {experiment: @tyo}
 rbm start_from.path* = {experiment: toy, path: @a.npz}
 rbm start_from.path* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
-rbm start_from.machine final best-valid = {experiment: toy, machine: @best}
-rbm when.set.gradient.damping* natural = [{if: {batch: 100}, set: {gradient: {damping: @0.5}}}]
 """
 
 
@@ -413,8 +374,7 @@ def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
     factors = {(it.offsets, it.sliding_factor.visible, it.sliding_factor.hidden) for it in found}
     moving = {("d0^b_s", nu, 0.01) for nu in (0.1, 0.2)} | {("dd^b_s", nu, nu) for nu in (0.1, 0.2)}
     assert factors == {("00", 0.01, 0.01)} | moving
-    alone = cells(without("offsets") + "    offsets: 00\n")
-    assert alone[0] in found  # the same settings, and so the same run-id
+    assert settings(offsets="00") in found  # the same settings, and so the same run-id
 
 
 def test_each_value_needs_an_effect_on_some_cell():
@@ -471,6 +431,11 @@ experiments:
     assert found[:2] == [("9", "toy.chains"), ("10", "other.data")]
 
 
+def test_a_grid_that_is_not_there_or_a_folder_is_named(tmp_path):
+    for path in (tmp_path / "none.yaml", tmp_path):
+        assert problems_of(refusal(read_grid, path)) == [(str(path), "")]
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
@@ -481,10 +446,8 @@ experiments:
         (SEVERAL.replace("c: {}", "B: {}"), "8 B"),
         (SEVERAL + "groups: {x: [a, aa]}\n", "9 groups.x"),
         (SEVERAL + "groups: {a: [b]}\n", "9 groups.a"),
-        (SEVERAL + "groups: {x: []}\n", "9 groups.x"),
         (SEVERAL + "groups: [a, b]\n", "9 groups"),
         ("experiments:\n  toy:\n    a: b: c\n", "3"),
-        ("experiments:\n\ttoy: 1\n", "2"),
         ("experiments: {toy: *x}\n", "1"),
         ("experiments: &x {toy: *x}\n", ""),
         (PLAIN + "---\n" + PLAIN, "9"),
@@ -500,28 +463,25 @@ def test_what_is_not_a_grid_is_refused_with_its_place(text, place, tmp_path):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     place, _, field = place.partition(" ")
     assert problems_of(refusal(read_grid, path)) == [(place or str(path), field)]
-    for other in (tmp_path / "none.yaml", tmp_path):
-        assert problems_of(refusal(read_grid, other)) == [(str(other), "")]
 
 
 BOMB = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
-FIELDS = "weight_scale", "weight_decay", "batch", "chains"
-AXES = "".join(f"    {field}: {[*range(1, 101)]}\n" for field in FIELDS)
+WIDE = "weight_scale", "weight_decay", "batch", "chains"
+AXES = "".join(f"    {field}: {[*range(1, 101)]}\n" for field in WIDE)
 NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]}}}\n"
 
 
 @pytest.mark.parametrize(
     ("text", "place", "most"),
     [
-        ("defaults:\n  l0: &l0 [x, x]\n" + BOMB + PLAIN, "", "100,000"),
-        (PLAIN + AXES, "2", "1,000,000"),
-        (without("data") + NESTED, "8", "1,000,000"),
+        ("defaults:\n  l0: &l0 [x, x]\n" + BOMB + PLAIN, "grid.yaml ", "100,000"),
+        (PLAIN + AXES, "2 toy", "1,000,000"),
+        (without("data") + NESTED, "8 toy.data", "1,000,000"),
     ],
 )
 def test_what_is_too_large_to_write_out_is_refused_before_it_is(text, place, most):
     error = refused(text)
-    field = {"2": "toy", "8": "toy.data"}.get(place, "")
-    assert problems_of(error) == [(place or "grid.yaml", field)]
+    assert " ".join(*problems_of(error)) == place
     assert most in str(error)
 
 
@@ -529,7 +489,6 @@ def test_what_is_too_large_to_write_out_is_refused_before_it_is(text, place, mos
     ("text", "line", "remedy"),
     [
         (PLAIN.replace("    offsets", "\toffsets"), "5", "write spaces in place of tabs"),
-        (PLAIN.replace("sampler: ", "sampler:"), "6", "write a blank after the colon of sampler"),
         (PLAIN + "    momentum:0.5\n", "9", "write a blank after the colon of momentum"),
         (PLAIN.replace("kind: rbm", "kind:rbm"), "4", "write a blank after the colon: kind: rbm"),
         (PLAIN.replace("sampler: ", "sampler = "), "6", "write a colon and a blank"),
@@ -537,8 +496,6 @@ def test_what_is_too_large_to_write_out_is_refused_before_it_is(text, place, mos
         (PLAIN.replace("sampler: ", "sampler: [x, "), "6", "close the bracket"),
         (PLAIN.replace("sampler: ", "sampler: @"), "6", "quote a text that begins with it"),
         (PLAIN.replace("    sampler", "   sampler"), "6", "check the indentation"),
-        (PLAIN.replace("sampler", "SAMPLER"), "6", "did you mean sampler?"),
-        (PLAIN.replace("dd^b_s", "00,aa^b"), "5", "several values are a list: [00, aa^b]"),
         (PLAIN.replace("0.1", "0.1, 0.2"), "7", "several values are a list: [0.1, 0.2]"),
         (PLAIN.replace("dd^b_s", "0"), "5", 'in JSON write "00" in quotes'),
     ],
@@ -549,29 +506,11 @@ def test_slips_of_yaml_are_reported_with_what_to_write(text, line, remedy):
     assert remedy in str(error)
 
 
-@pytest.mark.parametrize("name", ["hidden", "model_hidden", "model.hidden"])
-def test_settings_have_the_same_names_in_tables_and_options(name):
-    toy = read(PLAIN + f"    table: {{rows: {name}}}\n", {name: "7"}).experiments["toy"]
-    assert toy.table.rows == ("model_hidden",)
-    assert toy.cells[0].model.hidden == 7
-
-
-@pytest.mark.parametrize(
-    ("factors", "sides"),
-    [("[0.1, 0.2]", ["visible", "hidden"]), ("{hidden: [0.1, 0.2]}", ["hidden"])],
-)
-def test_a_setting_of_several_columns_shows_those_that_vary(factors, sides):
-    text = PLAIN + f"    sliding_factor: {factors}\n    table: {{rows: sliding_factor}}\n"
-    rows = read(text).experiments["toy"].table.rows
-    assert rows == tuple(f"sliding_factor_{side}" for side in sides)
-
-
-# ---- The experiments of the paper ----
-
-
-@cache
-def paper():
-    return read_grid(EXPERIMENTS)
+def test_settings_have_the_same_names_in_tables_and_options():
+    for name in ("hidden", "model_hidden", "model.hidden"):
+        toy = read(PLAIN + f"    table: {{rows: {name}}}\n", {name: "7"}).experiments["toy"]
+        assert toy.table.rows == ("model_hidden",)
+        assert toy.cells[0].model.hidden == 7
 
 
 CELLS = """
@@ -592,9 +531,10 @@ TRIALS |= {"big-divergence": 1, "big-divergence-full-batch": 1}
 
 
 def test_experiments_of_the_paper_expand_to_their_tables():
-    found = paper().experiments
+    grid = read_grid(Path(__file__).resolve().parents[2] / "experiments.yaml")
+    found = grid.experiments
     assert {f"{name}={len(one.cells)}" for name, one in found.items()} == {*CELLS.split()}
     for name, one in found.items():
         assert name.endswith("-short") or one.trials == TRIALS.get(name, 25)
         assert one.description
-    assert [one.name for one in paper().select()] == ["quickstart"]
+    assert [one.name for one in grid.select()] == ["quickstart"]

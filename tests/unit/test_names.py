@@ -11,7 +11,7 @@ from cbm_cli.grid.names import Sampler, Scheme
 from tests.builders import refusal
 
 
-@pytest.mark.parametrize("letters", ["00", "dm", "ah", "r0", "000", "0dmahr"])
+@pytest.mark.parametrize("letters", ["00", "dm", "000", "0dmahr"])
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("sliding", [True, False])
 def test_every_spelling_and_every_printed_form_name_one_scheme(letters, before, sliding):
@@ -27,13 +27,11 @@ def test_every_spelling_and_every_printed_form_name_one_scheme(letters, before, 
 @pytest.mark.parametrize(
     ("spelling", "canonical", "latex", "unicode"),
     [
-        ("dd_s^b", "dd^b_s", "dd^{b}_{s}", "ddᵇₛ"),
-        (" dd^l_s ", "dd^l_s", "dd^{l}_{s}", "ddˡₛ"),
+        (" dd_s^l ", "dd^l_s", "dd^{l}_{s}", "ddˡₛ"),
         ("aa", "aa^b", "aa^{b}", "aaᵇ"),
         ("00^b", "00", r"\mathit{00}", "00"),
         ("d0", "d0", r"\mathit{d0}", "d0"),
         ("00^l", "00^l", "00^{l}", "00ˡ"),
-        ("ddd_s", "ddd^b_s", "ddd^{b}_{s}", "dddᵇₛ"),
     ],
 )
 def test_scheme_prints_as_the_paper_writes_it(spelling, canonical, latex, unicode):
@@ -71,14 +69,11 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
         (Scheme, ["ddls"], "dd^l_s"),
         (Scheme, ["aab"], "aa^b"),
         (Scheme, ["dx"], " x;"),
-        (Scheme, ["DD^b"], " D;"),
         (Scheme, ["dd^b^l", "dd^b^b", "dd_s_s", "dd^x", "dd _s", "^b", ""], "0 none, d data mean"),
-        (Sampler, ["PT_1"], "PCD-1"),
+        (Sampler, ["PT_0", "PT_1"], " 2 or more temperatures; PCD-1 "),
         (Sampler, ["PT_1-3"], "PCD-3"),
-        (Sampler, ["PT_0", "PT_1"], " 2 "),
         (Sampler, ["CD-0", "PT_10-0"], " 1 "),
-        (Sampler, ["CD", "CD1", "PT-10", "PT10"], "CD-k, PCD-k, PT_c, PT_c-k"),
-        (Sampler, ["cd-1", "CD--1", "CD-1.5", ""], "CD-k, PCD-k, PT_c, PT_c-k"),
+        (Sampler, ["CD", "PT-10", "cd-1", "CD--1", "CD-1.5", ""], "CD-k, PCD-k, PT_c, PT_c-k"),
     ],
 )
 def test_other_text_is_refused_with_what_was_meant(kind, texts, named):

@@ -5,7 +5,6 @@ corrections.
 import csv
 import io
 import json
-import re
 import shutil
 
 import cbm_cli as cbm_api
@@ -65,22 +64,19 @@ def test_a_table_of_selected_cells_has_their_numbers_and_no_others(results):
     rows = records(results, "sweep", "--select", "learning_rate=1e-1")
     every = [row for row in records(results, "sweep") if row["learning_rate"] == "0.1"]
     assert [row["mean"] for row in rows] == [row["mean"] for row in every]
-    both = records(results, "sweep", "--select", "learning_rate=0.1,0.3", "--select", "offsets=00")
-    assert [row["learning_rate"] for row in both] == ["0.1", "0.3"]
-    assert {row["offsets"] for row in both} == {"00"}
-    alone = records(results, "--select", "learning_rate=0.3")  # one table: slow has no such cell
-    assert {row["learning_rate"] for row in alone} == {"0.3"}
+    both = records(results, "--select", "learning_rate=0.1,0.3", "--select", "offsets=00")
+    found = [(row["learning_rate"], row["offsets"]) for row in both]
+    assert found == [("0.1", "00"), ("0.3", "00")]  # one table: slow has no such cell
 
 
 def test_commands_read_the_same_cells(results):
     option = ("--select", "learning_rate=0.01")
     found = json.loads(cbm("best", results, "sweep", *option, "--json").stdout.splitlines()[0])
-    frame = pd.read_csv(results / "sweep" / "summary.csv").query("learning_rate == 0.01")
-    assert found["value"] == pytest.approx(frame["valid_log_likelihood_max"].max())
-    evaluated = cbm("evaluate", results, "sweep", *option, "-j", 0, "--json").stdout
-    assert len(evaluated.splitlines()) == 6
-    column = pd.read_csv(results / "sweep" / "summary.csv")["test_log_likelihood_exact"]
-    assert column.notna().sum() == 6
+    cbm("evaluate", results, "sweep", *option, "-j", 0)
+    frame = pd.read_csv(results / "sweep" / "summary.csv")
+    slow = frame["learning_rate"] == 0.01
+    assert found["value"] == pytest.approx(frame["valid_log_likelihood_max"][slow].max())
+    assert frame["test_log_likelihood_exact"].notna().equals(slow)
     select = {"learning_rate": [0.01, 0.3], "offsets": "00"}
     table = cbm_api.open_results(results).table("sweep", select=select)
     assert table[["learning_rate", "offsets"]].values.tolist() == [[0.01, "00"], [0.3, "00"]]
@@ -99,10 +95,10 @@ def test_values_are_distinguished_by_their_whole_text():
 @pytest.mark.parametrize(
     ("options", "part", "decided", "shown"),
     [
-        ((), "valid", "max", "best_valid"),
-        (("--by", "valid", "--statistic", "final"), "valid", "final", "final"),
-        (("--by", "train"), "train", "best_valid", "best_valid"),
-        (("--by", "test", "--statistic", "max"), "test", "max", "max"),
+        ("", "valid", "max", "best_valid"),
+        ("--by valid --statistic final", "valid", "final", "final"),
+        ("--by train", "train", "best_valid", "best_valid"),
+        ("--by test --statistic max", "test", "max", "max"),
     ],
 )
 def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
@@ -111,7 +107,7 @@ def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
     frame, cells = pd.read_csv(results / "sweep" / "summary.csv"), ["offsets", "learning_rate"]
     means = frame.groupby([*cells, "run_id"]).mean(numeric_only=True)
     columns = [f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"]
-    rows = records(results, "sweep", "--choose", "learning_rate", *options)
+    rows = records(results, "sweep", *BY_RATE, *options.split())
     for row, offsets in zip(rows, ("00", "dd^b_s"), strict=True):
         its = means.loc[offsets]
         best = its[columns[0]].idxmax()
@@ -121,7 +117,7 @@ def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
 
 
 def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
-    assert records(choosing, "sweep") == records(results, "sweep", "--choose", "learning_rate")
+    assert records(choosing, "sweep") == records(results, "sweep", *BY_RATE)
     assert cbm_api.open_results(choosing).table("sweep")["learning_rate"].size == 2
     assert len(records(choosing, "sweep", "--choose", "none")) == 6
     assert all(row["train_mean"] for row in records(choosing, "sweep", "--by", "train"))
@@ -170,10 +166,8 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
         ({"rate": 2, "offsets": "dd"}, low[:2]),  # equal: the first of the grid
     )
     found = chosen(cells, "rate")
-    assert [choice.values for choice in found] == [{"rate": 2}, {"rate": 1}]
-    assert [choice.mean for choice in found] == [1.0, 1.0]
-    assert [choice.complete for choice in found] == [True, False]
-    assert [choice.at_end for choice in found] == [False, False]  # of two values each is at an end
+    both = [(it.values["rate"], it.mean, it.complete, it.at_end) for it in found]
+    assert both == [(2, 1.0, True, False), (1, 1.0, False, False)]  # of two each is at an end
     first, *_ = with_measure(cells, Choosing(("rate",), "valid", "--")).cells
     assert first.mean == 9.0  # its test value
     ends = made_cells(*(({"rate": r, "offsets": "00"}, [(r, r)] * 3) for r in (3, 1, 2)))
@@ -182,6 +176,9 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     assert problems_of(error) == [("--by train", "")]
     assert holds(error, "train_cost|valid_cost|test_cost")
     assert "hold_out" not in str(error)  # which makes a valid part
+
+
+def test_settings_that_are_chosen_together_vary_together():
     settings = [{"rate": r, "length": n, "offsets": "00"} for r, n in ((1, 100), (2, 50))]
     together = made_cells(*((its, [(its["rate"],) * 2] * 3) for its in settings))
     assert "length" in str(refusal(chosen, together, "rate"))
@@ -190,7 +187,7 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
 
 
 def test_an_experiment_without_the_setting_is_named_after_the_others(results, tmp_path):
-    refused = cbm("table", results, "--choose", "learning_rate", code=2)
+    refused = cbm("table", results, *BY_RATE, code=2)
     assert problems_of(refused) == [("slow", "")]  # its rate does not vary
     both = shutil.copytree(results, tmp_path / "both")
     (both / "slow" / "trials.jsonl").unlink()
@@ -210,7 +207,7 @@ def test_letters_show_the_choice_of_a_cell_where_cells_differ():
     found = [(entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries]
     assert found == [(2, "b"), (1, "a")]
     sheet = table.sheet()
-    assert re.search(r"rate a: 1; b: 2\.", " ".join(sheet.notes))
+    assert "rate a: 1; b: 2." in " ".join(sheet.notes)
     assert " [b]" in sheet.render("text")
     assert r"$^{\mathrm{b}}$" in sheet.render("latex")
 
@@ -219,18 +216,14 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     options = Options(choose=["learning_rate"])
     (panel,) = draw(Results(results), "finals", ["sweep"], options)  # not one for each rate
     assert any("learning rate" in note for note in panel.notes)
+    (panel,) = draw(Results(results), "curves", ["sweep"], options)
+    rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
+    for name, rate in zip(panel.looks, rates, strict=True):
+        assert (f"= {rate})" in name) == (len({*rates}) > 1)
     cbm("report", choosing, "sweep", "-o", tmp_path / "page.html")
     page = page_of((tmp_path / "page.html").read_text("utf-8"))
-    chosen_rows, note = records(results, "sweep", *BY_RATE), page.all("p", "note")[0].text
-    assert all(row["learning_rate"] in note for row in chosen_rows)
+    assert all(rate in page.all("p", "note")[0].text for rate in rates)
     assert len(page.all("table", "cells")[0].all("tr")) == 1 + 6  # all rates are there
-
-
-def test_the_legend_shows_which_value_was_chosen_for_a_line(results):
-    rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
-    panels = draw(Results(results), "curves", ["sweep"], Options(choose=["learning_rate"]))
-    for name, rate in zip(panels[0].looks, rates, strict=True):
-        assert (f"= {rate})" in name) == (len({*rates}) > 1)
 
 
 def test_records_have_the_p_value_as_computed_and_the_corrected_one():

@@ -29,11 +29,11 @@ def exact_rank_sum(x, y):
 
 
 @pytest.mark.parametrize("n", [2, 6, 9])
-@pytest.mark.parametrize("decimals", [None, 0])  # rounded: with ties
-def test_signed_rank_is_all_sign_flips(n, decimals):
+@pytest.mark.parametrize("ties", [False, True])
+def test_signed_rank_is_all_sign_flips(n, ties):
     rng = np.random.default_rng(n)
     difference = rng.normal(1, 1, n) - rng.normal(0, 1, n)
-    if decimals is not None:
+    if ties:
         difference = np.where(np.abs(difference) < 0.5, 0.75, np.round(difference))
     found = signed_rank(sample(*difference), sample(*[0] * n))
     flipped = stats.wilcoxon(difference, method=stats.PermutationMethod())
@@ -42,13 +42,11 @@ def test_signed_rank_is_all_sign_flips(n, decimals):
     assert found.effect_size == pytest.approx(np.sum(signed) / (n * (n + 1) / 2))
 
 
-@pytest.mark.parametrize(("n", "alpha"), [(6, 0.05), (9, 0.01), (25, 0.05), (60, 0.05)])
+@pytest.mark.parametrize(("n", "alpha"), [(6, 0.05), (25, 0.01), (60, 0.05)])
 def test_the_interval_of_a_difference_has_the_shifts_that_the_test_does_not_reject(n, alpha):
     rng = np.random.default_rng(n)
     one, other = rng.normal(0.5, 1, n), rng.normal(0, 1, n)
     middle, low, high = hodges_lehmann(sample(*one), sample(*other), alpha)
-    means = [(a + b) / 2 for i, a in enumerate(one - other) for b in (one - other)[i:]]
-    assert middle == pytest.approx(np.median(means))
     for end, sign in ((low, 1), (high, -1)):
         for shift, rejected in ((-1e-6, True), (1e-6, False)):
             moved = signed_rank(sample(*(one - end - sign * shift)), sample(*other))
@@ -67,7 +65,7 @@ def test_a_difference_of_few_pairs_or_of_diverged_trials_has_no_end():
     assert np.isnan(hodges_lehmann({}, {}, 0.05)).all()
 
 
-@pytest.mark.parametrize(("n", "m"), [(14, 9), (25, 25), (26, 25), (50, 3), (51, 200)])
+@pytest.mark.parametrize(("n", "m"), [(25, 25), (26, 25), (50, 3), (51, 200)])
 def test_tests_of_many_trials_are_those_of_scipy(n, m):
     rng = np.random.default_rng(n)
     x, y = rng.normal(0.3, 1, n), rng.normal(0, 1, m)
@@ -77,7 +75,7 @@ def test_tests_of_many_trials_are_those_of_scipy(n, m):
     assert signed_rank(sample(*x), sample(*[0] * n)).p_value == pytest.approx(expected.pvalue)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 6, 11])
+@pytest.mark.parametrize("n", [1, 5, 6])
 def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
     ahead = signed_rank(sample(*range(1, n + 1)), sample(*[0] * n))
     expected = stats.wilcoxon(np.arange(1, n + 1), method="exact").pvalue
@@ -96,7 +94,6 @@ def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
         ([0] * 20 + [1, 2, 3, 4, 5], [0] * 25, 2 / 2**5, 2 / 2**25, 25),  # five of one sign
         ([-28.28] * 25, [-28.28] * 25, 1, 2 / 2**25, 25),
         ([-inf] * 7, [nan] * 7, 1, 1, 7),  # both diverged: they allow no difference
-        ([-inf, nan], [nan, -inf], 1, 1, 2),
         ([1, 2, 3, 4, 5, 6, nan], [0] * 6 + [-inf], 2 / 2**6, 2 / 2**6, 7),
     ],
 )
@@ -128,11 +125,8 @@ def test_rank_sum_is_all_relabellings(n, m, levels):
 
 def by_all_signs(x, y):
     """The p-value of a signed-rank test over all signs of ranks, without any sum of values."""
-    pairs = [
-        (a if np.isfinite(a) else None, b if np.isfinite(b) else None)
-        for a, b in zip(x, y, strict=True)
-    ]
-    pairs = [(a, b) for a, b in pairs if a != b]
+    finite = ([it if np.isfinite(it) else None for it in values] for values in (x, y))
+    pairs = [(a, b) for a, b in zip(*finite, strict=True) if a != b]
     sizes = [inf if None in pair else abs(Fraction(pair[0]) - Fraction(pair[1])) for pair in pairs]
     ranks = [sum(s < size for s in sizes) + (sizes.count(size) + 1) / 2 for size in sizes]
     higher = [b is None or (a is not None and a > b) for a, b in pairs]
@@ -149,9 +143,7 @@ DIVERGED = {
     "both sides": ([1, nan, 3, 4, 5, 6, 7], [nan, 2, 2.5, 3, inf, -inf, nan], None),
     "other sign": ([-inf, nan, inf, 1, 2, 3, 4], [0, 0, 0, nan, 0, 0, 0], None),
     "overflow": ([BIG, BIG, BIG, 1, 2, nan, 3], [-BIG, -BIG / 2, nan, 0, 0, 1, 0], None),
-    "overflow of all": ([BIG] * 6, [-BIG] * 6, 2 / 2**6),
     "least numbers": ([5e-324] * 6, [0] * 6, 2 / 2**6),
-    "equal": ([0.1] * 6, [0.1] * 6, 1),
     "zeros": ([0.0, -0.0, 0, 1, nan], [-0.0, 0.0, 0, 0, nan], 1),
     "ties": ([1, 2, 3, 4, nan, nan, 1], [0, 3, 2, 5, 1, 1, nan], None),
 }
@@ -171,11 +163,9 @@ def test_what_diverged_is_below_everything_finite_however_large(x, y, p_value):
     hodges_lehmann(sample(*x), sample(*y), 0.05)  # without a warning
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_interval_is_that_of_all_walsh_averages(seed):
-    """Differences with ties and zeros, some infinite; its ends from the test itself, shift by
-    shift.
-    """
+    """Differences with ties and zeros, some infinite."""
     rng = np.random.default_rng(seed)
     x, y = rng.integers(0, 9, 9) + 1.0, rng.integers(0, 9, 9) / 2
     y[: seed % 3] = -inf
@@ -183,11 +173,8 @@ def test_the_interval_is_that_of_all_walsh_averages(seed):
     means = sorted((a + b) / 2 for i, a in enumerate(d) for b in d[i:])
     middle, low, high = hodges_lehmann(sample(*x), sample(*y), 0.05)
     assert middle == np.median(means)
-    chance = [
-        sum(s <= k for s in map(sum, product(*((0, r) for r in range(1, 10))))) / 2**9
-        for k in range(10)
-    ]
-    outside = sum(2 * p < 0.05 for p in chance)
+    sums = np.array([sum(signed) for signed in product(*((0, r) for r in range(1, 10)))])
+    outside = sum(2 * np.mean(sums <= k) < 0.05 for k in range(10))
     assert (low, high) == (means[outside - 1], means[len(means) - outside])
 
 
@@ -228,13 +215,10 @@ def marked(cells, **marking):
         (ahead(6, 1, 2), {"test": "rank-sum", "correction": "holm"}, ["Bb", "b", "b"]),
         ([BASE, WORSE, [-70, -71, -72]], {}, ["Bu", "", ""]),  # one has too few
         ([[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]], {}, ["", "Bu"]),  # fewer than six pairs
-        ([[1, 2, 3, 4, 5], [12, 13, 14, 15, 16]], {"test": "rank-sum"}, ["", "Bu"]),
-        ([[0, 1, 2, 3, 4, nan], [5, 6, 7, 8, 9, nan]], {}, ["", "Bu"]),  # five could differ
         ([[10, -inf, 10, 10, 10, 10], [1, 2, 3, 4, 5, 6]], {}, ["b", "Bb"]),  # lucky, steady
         ([range(8), [nan] * 8], {}, ["Bb", ""]),  # one always diverges
         ([range(6), None, []], {}, ["", "", ""]),  # one cell with trials
         ([range(8), range(10, 18)], {"better": 0}, ["", ""]),
-        ([range(8), range(10, 18)], {"better": -1}, ["Bb", ""]),
     ],
 )
 def test_marks_of_hand_made_rows(cells, marking, marks):
@@ -258,17 +242,15 @@ def test_holm_can_make_a_cell_bold_again():
 def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(test, better):
     steady = np.arange(25) / 100
     lucky = np.where(np.arange(25) == 7, -1000, steady + 1)
-    cells = [better * values for values in (lucky, steady, steady - 50)]
-    assert marked(cells, better=better, test=test) == ["b", "Bb", ""]
-    cells = [sample(*cell) for cell in cells]
+    cells = [sample(*(better * values)) for values in (lucky, steady, steady - 50)]
     row = mark_row(cells, Marking(better, test))
+    assert [(one.best, one.bold) for one in row] == [(False, True), (True, True), (False, False)]
     assert [one.disputed for one in row] == [False, True, False]
     assert [one.better_by_test for one in row] == [True, False, False]
     p = row[0].against_best.p_value
     assert p < 1e-4
     at, above = (mark_row(cells, Marking(better, test, alpha))[0] for alpha in (p, 1.01 * p))
     assert (at.better_by_test, above.better_by_test) == (False, True)  # below alpha, not at it
-    assert at.bold
     few = mark_row([sample(*lucky[5:10]), sample(*steady[5:10])], Marking())
     assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
 
@@ -279,9 +261,7 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
         ("train_log_likelihood", "train", 1, "log-likelihood"),
         ("test_log_likelihood_ais", "test", 1, "log-likelihood ais"),
         ("test_lower_bound", "test", 1, "lower bound of the log-likelihood"),
-        ("valid_lower_bound", "valid", 1, "lower bound of the log-likelihood"),
-        ("train_cost", "train", -1, "cost"),
-        ("weight_norm", "", 0, "weight norm"),
+        ("valid_cost", "valid", -1, "cost"),
         ("log_z_standard_error", "", 0, "log-z standard error"),
     ],
 )
@@ -294,7 +274,6 @@ def test_a_column_shows_what_it_measures(column, part, better, name):
     ("there", "shown"),
     [
         ("log_z test_log_likelihood train_log_likelihood", "test_log_likelihood"),
-        ("train_cost valid_cost test_cost", "test_cost"),
         ("train_cost valid_cost", "train_cost"),
         ("train_lower_bound test_lower_bound log_z", "test_lower_bound"),
         ("weight_norm", None),

@@ -2,7 +2,6 @@
 tests/golden.
 """
 
-import io
 import json
 import re
 from itertools import product
@@ -13,14 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from cbm_cli.cli import output
-from cbm_cli.cli.table import table as command
-from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.errors import IncompleteError
 from cbm_cli.results.selection import read_cells
 from cbm_cli.sheets import Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
-from cbm_cli.statistics.wilcoxon import TESTS
 
-from tests.builders import cbm, problems_of
+from tests.builders import problems_of, refusal
 from tests.journals import made_manifest
 
 TABLE = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
@@ -28,6 +25,7 @@ UP = [-5.0, -5.1, -5.2, -5.3, -5.4, -5.5]
 DOWN = [-5.2, -5.4, -5.6, -5.8, -6.0, -6.2]  # below UP in every pair
 NEAR = [-5.1, -5.0, -5.3, -5.2, -5.5, -5.4]  # as often above as below
 OFFSETS = ["dd^b_s", "00"]
+BOTH = [(0.1, 0.5), (0.5, 0.5)]
 
 
 def planned(data="shifting-bar", sampler="PT_10", learning_rate=0.1, offsets="00", **more):
@@ -73,9 +71,8 @@ def of_offsets(*maxima, **choices):
 
 def refused(*arguments, **choices):
     """The option and the words of what a table refuses."""
-    with pytest.raises(CbmError) as error:
-        build(*arguments, **choices)
-    return problems_of(error.value)[0][0], str(error.value)
+    error = refusal(build, *arguments, **choices)
+    return problems_of(error)[0][0], str(error)
 
 
 def shown(table, format="text", coloured=False):
@@ -94,10 +91,6 @@ def marks_of(table):
     return ["".join(letters[name] * getattr(it, name) for name in letters) for it in verdicts]
 
 
-def cells_of(table):
-    return [entry.cell for entry in table.entries]
-
-
 def notes_of(table):
     return table.sheet().notes
 
@@ -105,10 +98,6 @@ def notes_of(table):
 def numbers(table):
     """The numbers in each line of the caption."""
     return [re.findall(r"\d[\d.]*\d|\d", note) for note in notes_of(table)]
-
-
-def plain(text):
-    return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in text.splitlines()]
 
 
 @pytest.fixture
@@ -183,12 +172,11 @@ def test_records_and_caption_have_the_numbers_of_the_cells(small):
 def test_a_list_wraps_its_last_column_on_a_terminal_and_is_plain_elsewhere(monkeypatch, capsys):
     rows = [("mnist", "digits, of 28x28 grey pixels"), ("dna", "")]
     output.print_list(("name", "about"), rows)
-    alone = ["name   about", "mnist  digits, of 28x28 grey pixels", "dna"]
-    assert capsys.readouterr().out.splitlines() == alone
     monkeypatch.setattr(output, "terminal_width", lambda: 30)
     output.print_list(("name", "about"), rows)
-    lines = ["name   about", "mnist  digits, of 28x28 grey", "       pixels", "dna"]
-    assert capsys.readouterr().out.splitlines() == lines
+    alone = "name   about\nmnist  digits, of 28x28 grey pixels\ndna\n"
+    wrapped = "name   about\nmnist  digits, of 28x28 grey\n       pixels\ndna\n"
+    assert capsys.readouterr().out == alone + wrapped
 
 
 def test_every_line_of_latex_has_all_columns(small):
@@ -204,12 +192,12 @@ def test_every_line_of_latex_has_all_columns(small):
     assert "\\caption" not in bare  # none is empty
 
 
-@pytest.mark.parametrize(("number", "environment"), [(1, "table"), (3, "table*"), (13, "table*")])
-def test_a_latex_table_wider_than_a_column_goes_over_both(number, environment):
+def test_a_latex_table_wider_than_a_column_goes_over_both():
     """A column of a journal with two has 246 points; a cell as these takes some 100."""
-    runs = [(planned(hidden=i), UP) for i in range(number)]
-    latex = shown(build(runs, axes={"columns": ["hidden"]}), "latex")
-    assert latex.count(f"\\begin{{{environment}}}") == latex.count(f"\\end{{{environment}}}") == 1
+    for number, environment in (1, "table"), (3, "table*"):
+        latex = shown(of_offsets(*[UP] * number), "latex")
+        for end in ("begin", "end"):
+            assert latex.count(f"\\{end}{{{environment}}}") == 1
 
 
 def test_latex_aligns_decimal_points_and_spreads():
@@ -225,10 +213,8 @@ def test_latex_aligns_decimal_points_and_spreads():
 @pytest.mark.parametrize(
     ("value", "spelled"),
     [
-        ("1.088e-08", r"$1$ & $.088 \times 10^{-8}$"),
         ("-1.2e+04", r"$-1$ & $.2 \times 10^{4}$"),
         ("≤ 2e-05", r"$\le 2 \times 10^{-5}$ & $$"),
-        ("-5e38", r"$-5 \times 10^{38}$ & $$"),
         ("12.5", "$12$ & $.5$"),
     ],
 )
@@ -245,21 +231,12 @@ def test_latex_spells_powers_of_ten_in_settings_too():
     assert "| PT₁₀-1e-05 | " in shown(table, "markdown")
 
 
-def test_the_final_value_is_said_once():
-    frame, runs = with_column()
-    assert rows_of(build(runs, frame=frame, statistic="final"))[1][1:] == ["*-90.00 ± 0.00"] * 2
-    assert "final values" not in notes_of(build(runs, frame=frame, statistic="final"))[0]
-
-
 def test_rows_are_sorted_by_the_settings_in_the_order_asked():
     """The grid has schemes outside samplers."""
     runs = [(planned(offsets=o, sampler=s), UP) for o in ("00", "d0") for s in ("PT_10", "CD-1")]
     table = build(runs, axes={"rows": ["sampler", "offsets"], "columns": ["learning_rate"]})
     assert [row[0] for row in rows_of(table)[1:]] == ["PT_10-00", "PT_10-d0", "CD-1-00", "CD-1-d0"]
     assert shown(table).splitlines()[2].split()[0] == "sampler-offsets"
-    first, second, *_ = build(runs, axes={"columns": ["sampler", "offsets"]}).columns
-    assert (first["sampler"], first["offsets"]) == (second["sampler"], "00") == ("PT_10", "00")
-    assert second["offsets"] == "d0"
 
 
 def test_records_have_the_difference_to_the_best_with_its_interval():
@@ -305,11 +282,9 @@ def test_rows_and_columns_follow_the_grid_and_25_trials_are_tested():
     table = build(runs, trials=25, frame=frame)
     assert [column["offsets"] for column in table.columns] == schemes
     assert [row[0].cell.settings["learning_rate"] for row in table.groups[0]] == rates * 3
-    assert [cell.n for cell in cells_of(table)] == [25] * 36
+    assert [entry.cell.n for entry in table.entries] == [25] * 36
     assert marks_of(table) == ["Bb", "", "", ""] * 9
-    assert max(one["p_value"] for one in table.records() if not one["best"]) < 0.001
     assert len(notes_of(table)) == 2  # nothing incomplete or diverged
-    assert numbers(table)[1][:2] == ["0.05", "25"]
 
 
 def test_the_caption_counts_the_trials_of_the_cells_shown():
@@ -318,7 +293,7 @@ def test_the_caption_counts_the_trials_of_the_cells_shown():
 
 
 def test_settings_that_vary_within_a_cell():
-    """In a layout that is asked for, they are named; the default layout shows them in its rows."""
+    """A layout that is asked for is refused with their names; the default one has them in rows."""
     runs = [(cell, UP) for cell in (planned(), planned() | {"run_id": "other", "model_hidden": 8})]
     _, words = refused(runs, axes={"rows": ["sampler", "learning_rate"]})
     assert all(name in words for name in ("shifting-bar, PT_10, 0.1, 00", "model_hidden", "--rows"))
@@ -332,28 +307,21 @@ def test_settings_that_vary_within_a_cell():
     assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
     stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "4-200", "8-0", "8-200")]
     assert [row[0] for row in rows_of(table)[1:]] == stubs
-    assert [cell.n for cell in cells_of(table)] == [6] * 8
-
-
-def sliding(visible, hidden, units=4):
-    return planned(sliding_factor_visible=visible, sliding_factor_hidden=hidden, model_hidden=units)
-
-
-BOTH = [(0.1, 0.5), (0.5, 0.5)]
 
 
 @pytest.mark.parametrize(
     ("name", "others", "columns"),
     [
-        ("hidden", [(0.1, 0.1, 8)], "model_hidden"),
         ("sliding_factor", [(0.5, 0.5)], "sliding_factor_visible"),
         ("sliding_factor", BOTH, "sliding_factor_visible sliding_factor_hidden"),
         ("visible", [(0.5, 0.1)], "sliding_factor_visible"),
     ],
 )
 def test_the_grids_names_are_columns_too(name, others, columns):
-    runs = [(sliding(*values), UP) for values in ((0.1, 0.1), *others)]
-    assert " ".join(build(runs, axes={"columns": [name]}).layout.columns) == columns
+    sides = [f"sliding_factor_{side}" for side in ("visible", "hidden")]
+    cells = [planned(**dict(zip(sides, its, strict=True))) for its in ((0.1, 0.1), *others)]
+    table = build([(cell, UP) for cell in cells], axes={"columns": [name]})
+    assert " ".join(table.layout.columns) == columns
 
 
 # Auto encoders, deep machines, and what was recorded
@@ -364,12 +332,8 @@ def trained(cell, best, epochs=()):
     trial.
     """
     epochs, costs = np.array(epochs or [200] * len(best)), np.array(best)
-    values = {
-        "min": costs,
-        "final": costs + 1,
-        "best_valid": costs + 0.5,
-        "min_update": 10 * epochs,
-    }
+    values = {"min": costs, "final": costs + 1, "best_valid": costs + 0.5}
+    values["min_update"] = 10 * epochs
     rows = {f"test_cost_{name}": column for name, column in values.items()}
     rows |= {"valid_cost_min_update": 10 * epochs - 20, "trial": range(len(best))}
     rows |= {"diverged": np.where(np.isinf(costs), 100, nan), "n_test": 10}
@@ -398,23 +362,22 @@ def test_the_lowest_cost_is_the_best_and_its_epoch_is_next_to_it():
     assert r"$\mathbf{0}$ & $\mathbf{.52500}$ & $\pm 0.0187\;(217)$" in shown(table, "latex")
     long = pd.DataFrame(table.records())
     assert long["p_value"].tolist()[1] == pytest.approx(2 / 2**6)
-    assert long["epochs_to_convergence"].tolist() == pytest.approx([1300 / 6, 200, 200, 200])
-    assert long["min_update"].tolist() == pytest.approx([13000 / 6, 2000, 2000, 2000])
-
-
-STATISTICS = {"max": "inimum", "final": "inal", "best-valid": "valid", "max-of-mean": "mean over"}
+    assert long["epochs_to_convergence"][0] == pytest.approx(1300 / 6)
+    assert long["min_update"][0] == pytest.approx(13000 / 6)
 
 
 @pytest.mark.parametrize(
-    ("asked", "statistic", "value"),
-    [("max", "max", 0.525), ("final", "final", 1.525), (None, "best-valid", 1.025)],
+    ("statistic", "value", "words"),
+    [
+        ("max", 0.525, "Minimum test cost during"),
+        ("final", 1.525, "Final test cost"),
+        (None, 1.025, "Test cost at the best validation value"),
+    ],
 )
-def test_statistics_of_a_cost_by_default_at_the_best_validation_value(asked, statistic, value):
-    table = auto_encoders(statistic=asked)
-    assert cells_of(table)[0].mean == pytest.approx(value)
-    said = notes_of(table)[0].partition(":")[0]
-    assert "est cost" in said
-    assert [name for name, words in STATISTICS.items() if words in said] == [statistic]
+def test_statistics_of_a_cost_by_default_at_the_best_validation_value(statistic, value, words):
+    table = auto_encoders(statistic=statistic)
+    assert table.entries[0].cell.mean == pytest.approx(value)
+    assert notes_of(table)[0].startswith(words)
 
 
 LEVEL = [[-1, -9, -5, -8], [-1, -9, -7, -2]]  # the maximum of the untrained machine counts not
@@ -442,11 +405,10 @@ def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(curves, values
 
     choices = {"statistic": "max-of-mean", "curves": curve, "scale": "per-sample"}
     table = build([(cell, [])], frame=pd.DataFrame(rows), **choices)
-    found = cells_of(table)[0]
+    found = table.entries[0].cell
     assert [value for value in found.values.values() if value == value] == values
     assert (found.mean, found.best_update) == (sum(values) / len(values), update)
-    assert found.n == len(curves)
-    assert STATISTICS["max-of-mean"] in notes_of(table)[0]
+    assert "mean over trials" in notes_of(table)[0]
 
 
 def with_column(**columns):
@@ -461,19 +423,14 @@ def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
     frame, runs = with_column(weight_norm_final=lambda cell, trial: 10 + 10 * cell + trial)
     table = build(runs, frame=frame, metric="weight_norm")
     assert rows_of(table)[1][1:] == ["12.5 ± 1.9", "22.5 ± 1.9"]
-    assert "weight norm" in notes_of(table)[0]
-    assert numbers(table)[0] == ["6"]
     assert "best='lowest'" in notes_of(table)[1]
     for best, marks in (("lowest", ["Bb", ""]), ("highest", ["", "Bb"])):
         tested = build(runs, frame=frame, metric="weight_norm", best=best)
         assert marks_of(tested) == marks
-        assert numbers(tested)[1] == ["0.05", "6", "0.031", "6"]
         assert [one["p_value"] for one in tested.records()].count(2 / 2**6) == 1
-    said = refused(runs, frame=frame, metric="weight_norm", statistic="max")
-    assert said[0] == "--statistic max"
+    assert refused(runs, frame=frame, metric="weight_norm", statistic="max")[0] == "--statistic max"
     _, words = refused(runs, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
-    assert "--metric" in words
-    assert "weight_norm" in words
+    assert all(word in words for word in ("--metric", "weight_norm"))
 
 
 def test_trials_whose_estimate_is_doubtful_or_impossible_are_counted():
@@ -494,7 +451,6 @@ def test_trials_whose_estimate_is_doubtful_or_impossible_are_counted():
 @pytest.mark.parametrize(
     ("methods", "metric", "advice"),
     [
-        (["exact", "exact"], None, False),
         (["ais", "exact"], None, True),
         (["ais", "ais"], "train_log_likelihood_exact", False),
         (["exact", "exact"], "train_log_likelihood_ais", True),
@@ -517,18 +473,17 @@ def test_a_row_shows_where_mean_and_test_disagree():
     table = of_offsets(LUCKY, STEADY, trials=25)
     lucky, steady = "[better by test]", "[best by mean]"
     assert numbers(table)[2] == ["1"]
-    for format, mark in (("text", "*"), ("markdown", "**"), ("latex", "mathbf")):
+    for format in ("text", "markdown", "latex"):
         lines = shown(table, format).splitlines()
         (line,) = (line for line in lines if steady in line and lucky in line)
         assert line.index(lucky) < line.index(steady)
-        assert line.count(mark) >= 2
-    records = pd.read_csv(io.StringIO(shown(table, "csv")))
-    assert records["better_by_test"].tolist() == [True, False]
-    assert records["best"].tolist() == [False, True]
-    assert records["p_value"][0] < 1e-4
+    one, other = table.records()
+    assert (one["better_by_test"], one["best"]) == (other["best"], other["better_by_test"])
+    assert one["better_by_test"]
+    assert not one["best"]
+    assert marks_of(table) == ["b", "Bb"]
     gone = of_offsets([value if value > -999 else -inf for value in LUCKY], STEADY, trials=25)
     assert "diverged" in notes_of(gone)[2]  # it comes last, though its mean is higher
-    assert len(notes_of(of_offsets(UP, DOWN))) == 2  # they agree
 
 
 def test_results_of_cbm_evaluate_are_of_the_final_machine():
@@ -536,8 +491,6 @@ def test_results_of_cbm_evaluate_are_of_the_final_machine():
     table = build(runs, frame=frame, metric="train_log_likelihood_ais")
     assert "rain log-likelihood (AIS)" in notes_of(table)[0]
     assert rows_of(table)[1][1:] == ["*-52.50 ± 1.87"] * 2
-    said = refused(runs, frame=frame, metric="train_log_likelihood_ais", statistic="max")
-    assert said[0] == "--statistic max"
 
 
 def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
@@ -546,7 +499,6 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
     table = build([(cell, []) for cell in cells], frame=frame, table_metric=None)
     assert table.cells.measure.metric.column == "train_log_likelihood"
     assert table.layout.rows[-1] == "model_kind"
-    assert [cell.n for cell in cells_of(table)] == [6, 0]
     assert rows_of(table)[2] == ["PT_10-0.1-auto-encoder", "–"]
     assert numbers(table) == [["6"]]  # nothing incomplete or diverged
 
@@ -568,8 +520,7 @@ def test_trials_of_runs_no_longer_asked_for_are_left_out():
     gone = planned() | {"run_id": "older"}
     frame = pd.DataFrame(finished(planned(), UP) + finished(gone, DOWN))
     table = build([(planned(), UP)], frame=frame, scale="per-sample")
-    assert (cells_of(table)[0].n, cells_of(table)[0].mean) == (6, pytest.approx(-5.25))
-    assert numbers(table) == [["6"]]
+    assert table.entries[0].cell.mean == pytest.approx(-5.25)
     nothing = build([(planned(), [])], frame=pd.DataFrame(finished(gone, UP)), scale="per-sample")
     assert numbers(nothing)[0] == ["0"]
 
@@ -596,17 +547,3 @@ def test_no_trials_and_no_evaluation_are_said():
     assert refused([(planned(), [])])[0] == "small"
     bare = pd.DataFrame(finished(planned(), UP)).filter(regex="^(?!train_)")
     assert "evaluate" in refused([(planned(), UP)], frame=bare)[1]
-
-
-def test_the_command(trained):
-    for words, part in {
-        "--columns sliding_factor --rows offsets,sampler": "sliding factor visible 0.01",
-        "-f latex": r"\label{tab:bars}",
-        "-f markdown": "ddᵇₛ",
-    }.items():
-        assert part in cbm("table", trained / "out", *words.split()).output
-
-
-def test_the_command_offers_every_test():
-    choices = {parameter.name: parameter.type for parameter in command.params}
-    assert [*choices["test"].choices] == [*TESTS]
