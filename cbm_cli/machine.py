@@ -146,26 +146,23 @@ class TrainedMachine:
         blocks = (x[start : start + _BLOCK].astype(np.float64) for start in range(0, len(x), _BLOCK))
         return np.concatenate([free_energy(block, W, b, c) for block in blocks])
 
-    def pseudo_likelihood(
-        self, X: ArrayLike, seed: int | np.random.RandomState | None = None
-    ) -> NDArray[np.float64]:
+    def pseudo_likelihood(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats, (n,).
 
-        It needs no log Z, and is not an estimate of log p(x). With a ``seed`` one random unit of each row
-        replaces the sum over all, as in scikit-learn's ``BernoulliRBM.score_samples`` with this
-        ``random_state``.
+        It needs no log Z, and is not an estimate of log p(x).
         """
         if self.kind != "rbm":
             raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only")
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        return pseudo_log_likelihoods(W, b, c, self._rows(X), seed=seed)
+        return pseudo_log_likelihoods(W, b, c, self._rows(X))
 
     def transform(self, X: ArrayLike, layer: int | None = None) -> NDArray[np.float32]:
         """Return the mean activity of the units of a hidden layer given each row, (n, n_l).
 
         ``layer`` counts from 1; default: the last one. Deep Boltzmann machines use mean field.
         """
-        return representations.represent(self.parameters, self._rows(X))[0][self._layer(layer) - 1]
+        place = representations.layer_of(self.parameters, layer) - 1
+        return representations.represent(self.parameters, self._rows(X))[0][place]
 
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the visible means given the mean hidden activities of each row, (n, n_0)."""
@@ -212,7 +209,8 @@ class TrainedMachine:
 
     def filters(self, layer: int = 1) -> NDArray[np.float32]:
         """Return the filters of a hidden layer's units, projected to the visible units, (n_l, n_0)."""
-        return representations.filters(self.parameters)[self._layer(layer) - 1]
+        place = representations.layer_of(self.parameters, layer) - 1
+        return representations.filters(self.parameters)[place]
 
     def save(self, path: str | PathLike) -> None:
         """Write a machine file (docs/machines.md), which `load` and the commands read."""
@@ -228,20 +226,12 @@ class TrainedMachine:
             X = in_order(table_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
         x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
-            found = f"X is an array of {x.dtype} of shape {x.shape}"
-            raise ValueError(
-                f"{found}; the machine has {n} visible units: expected numbers of shape (n, {n})"
-            )
+            expected = f"the machine has {n} visible units: expected numbers of shape (n, {n})"
+            raise ValueError(f"X is an array of {x.dtype} of shape {x.shape}; {expected}")
         if not len(x) or not (x.min() >= 0 and x.max() <= 1):
             found = f"from {x.min()} to {x.max()}" if len(x) else "in no row"
             raise ValueError(f"X has values {found}; expected one row or more, with values from 0 to 1")
         return x.astype(np.uint8) if x.dtype == bool else x
-
-    def _layer(self, layer: int | None) -> int:
-        last = len(self.sizes) - 1
-        if layer is not None and not 1 <= layer <= last:
-            raise ValueError(f"there is no hidden layer {layer}; the machine has layers 1 to {last}")
-        return layer or last
 
     def _check_method(self, method: str = "exact") -> None:
         """Raise CbmError for a method that gives no log Z, and for a machine that has none."""

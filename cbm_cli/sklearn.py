@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise ImportError(f"CenteredRBM needs scikit-learn ({error}): pip install scikit-learn") from None
 
-SCORES = "log-likelihood", "pseudo-likelihood", "stochastic-pseudo-likelihood"
+SCORES = "log-likelihood", "pseudo-likelihood"
 EXACT_BITS = 20  # log Z is exact up to this size of the smaller side, which takes about a second
 
 
@@ -63,8 +63,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Epochs of `fit`.
     random_state : int, RandomState or None
         Seed of initial weights, batches and chains.
-    scores : {"log-likelihood", "pseudo-likelihood", "stochastic-pseudo-likelihood"}
-        What `score_samples` returns; the last one is that of `sklearn.neural_network.BernoulliRBM`.
+    scores : {"log-likelihood", "pseudo-likelihood"}
+        What `score_samples` returns.
     n_jobs : int or None
         Cores that training and `score_samples` use; -1: all. Results do not depend on it.
 
@@ -140,8 +140,6 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise ValueError(f"scores must be one of {', '.join(SCORES)}, not {self.scores!r}")
         if self.scores == "pseudo-likelihood":
             return self.machine_.pseudo_likelihood(x)
-        if self.scores != "log-likelihood":
-            return self.machine_.pseudo_likelihood(x, seed=check_random_state(self.random_state))
         if self._log_z is None:
             exact = min(self.machine_.sizes) <= EXACT_BITS
             with using_cores(effective_n_jobs(self.n_jobs)):
