@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +27,7 @@ from cbm_cli.results import Results
 from cbm_cli.results.folder import axes_of
 from cbm_cli.results.selection import best_machines
 from cbm_cli.results.writing import locked, write_if_changed
-from cbm_cli.text import count, did_you_mean, text_of
+from cbm_cli.text import count, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,9 +111,8 @@ class ResultFrames:
         """
         import pandas as pd
 
-        from cbm_cli.cli.table import OPTIONS, tables
+        from cbm_cli.cli.table import tables
 
-        _check_options("table", options, [*OPTIONS, "groups", "best"])
         for name in {"rows", "columns", "groups", "choose"} & {*options}:
             options[name] = _listed(options[name])
         names = [self._results.only(experiment)]
@@ -152,7 +150,6 @@ class ResultFrames:
 
         if isinstance(size, str) and size not in WIDTHS:
             raise CbmError(f"size {size!r}: write column, page or (width, height) in inches")
-        _check_options("plot", options, [field.name for field in fields(Options)])
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]
         asked = Options(_wanted(select), **options)
@@ -199,12 +196,6 @@ def _wanted(select: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return settings and values to select by as text."""
     lists = {name: one if isinstance(one, list | tuple) else [one] for name, one in (select or {}).items()}
     return [(name, text_of(value)) for name, values in lists.items() for value in values]
-
-
-def _check_options(what: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise CbmError for an option that there is not."""
-    for name in options.keys() - {*known}:
-        raise CbmError(f"{what}: there is no option {name}{did_you_mean(name, known)}")
 
 
 def open_results(folder: str | PathLike = "results/") -> ResultFrames:
@@ -322,9 +313,7 @@ def _yaml(value: Any) -> str:
             return one.tolist()
         if isinstance(one, PathLike):
             return str(one)
-        told = (
-            f"a grid cannot hold a {type(one).__name__}; pass rows by data=, as in cbm.run(grid, data=rows)"
-        )
-        raise CbmError(told)
+        kind = type(one).__name__
+        raise CbmError(f"a grid cannot hold a {kind}; pass rows by data=, as in cbm.run(grid, data=rows)")
 
     return json.dumps(value, indent=1, ensure_ascii=False, default=plain)

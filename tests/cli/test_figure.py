@@ -262,7 +262,6 @@ def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_pa
     for words, options, told in (
         (("curvs", "toys"), {}, "curvs|curves"),
         (("curves", "toys"), {"size": "A4"}, "A4"),
-        (("curves", "toys"), {"metrik": "weight_norm"}, "metrik|metric"),
         (("filters", best), {"select": {"learning_rate": 0.1}}, "select"),
     ):
         assert holds(refusal(frames.plot, *words, **options), told)
