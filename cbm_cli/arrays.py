@@ -95,15 +95,14 @@ def located(where: object, kind: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.strerror:
             raise CbmError(f"{place}cannot be read: {error.strerror}") from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        message = f"{place}cannot be read as {kind}: {reason}; is the file damaged?"
-        raise CbmError(message) from None
+        raise CbmError(f"{place}cannot be read as {kind}: {reason}; is the file damaged?") from None
 
 
 def check_size(size: int) -> None:
     """Raise CbmError for more bytes than `MOST_BYTES`."""
     if size > MOST_BYTES:
-        message = f"unpacks to {size:,} bytes; the limit is {MOST_BYTES:,}; use fewer rows or columns"
-        raise CbmError(message)
+        told = f"unpacks to {size:,} bytes; the limit is {MOST_BYTES:,}"
+        raise CbmError(f"{told}; use fewer rows or columns")
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -115,15 +114,10 @@ def _array(stream: IO[bytes], size: int) -> NDArray:
     """Return the array of an NPY file of ``size`` bytes."""
     header = _header(stream)
     if header.dtype.hasobject:
-        message = "holds pickled objects; save plain arrays, since reading objects can run code"
-        raise CbmError(message)
-    there = size - stream.tell()
-    if there != header.bytes:
+        raise CbmError("holds pickled objects; save plain arrays, since reading objects can run code")
+    if (there := size - stream.tell()) != header.bytes:
         raise ValueError(f"{there:,} bytes of the {header.bytes:,} in its header")
-    check_size(header.bytes)
-    content = stream.read()  # to the end, where a ZIP file has a checksum
-    if len(content) != header.bytes:
-        raise ValueError(f"{len(content):,} bytes of the {header.bytes:,} in its header")
+    content = stream.read()  # to the end, where a ZIP file has a checksum; `ndarray` refuses less of it
     if header.dtype.kind == "U" and (np.frombuffer(content, f"{header.dtype.str[0]}u4") > maxunicode).any():
         raise ValueError("text of characters that do not exist")
     array = np.ndarray(header.shape, header.dtype, content, order="F" if header.by_columns else "C")
