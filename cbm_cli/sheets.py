@@ -28,7 +28,6 @@ _LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{
 _MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
 _TEXT_MARKS = {"": " ", "bold": "*", "underline": "_"}
 _NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?|-inf"
-_ANSI = {"bold": "1", "underline": "4", "italic": "3", "warning": "33"}
 
 
 class Label(NamedTuple):
@@ -51,7 +50,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its spread; a mark emphasises the number only, except on a terminal."""
+    """A number with its spread; a mark emphasises the number only."""
 
     number: str
     spread: str = ""
@@ -95,23 +94,21 @@ class Sheet:
         """The rows of all groups."""
         return [row for group in self.groups for row in group.rows]
 
-    def widths(self, coloured: bool) -> list[int]:
+    def widths(self) -> list[int]:
         """Return the most characters of each column, of the first one with the headings of groups."""
         columns = zip(self.header, *self.rows, strict=True)
-        widths = [max(len(_plain(entry, coloured)) for entry in column) for column in columns]
-        headings = [len(_plain(group.heading, coloured)) for group in self.groups if group.heading]
+        widths = [max(len(_plain(entry)) for entry in column) for column in columns]
+        headings = [len(_plain(group.heading)) for group in self.groups if group.heading]
         return [max(widths[0], *headings, 0), *widths[1:]]
 
-    def render(self, format: str = "text", coloured: bool = False) -> str:
+    def render(self, format: str = "text") -> str:
         """Return the sheet in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold the records.
 
-        ``coloured`` text is for a terminal. Other text has ``*`` and ``_`` before marked values.
+        Text has ``*`` and ``_`` before marked values.
         """
-        if format == "text":
-            return _text(self, coloured)
         if format == "json":
             return valid_json({**self.about, "cells": self.records}, indent=2) + "\n"
-        writers = {"markdown": _markdown, "latex": _latex, "csv": _csv}
+        writers = {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv}
         return harmless(writers[format](self))
 
 
@@ -120,36 +117,25 @@ def latex_escape(text: str) -> str:
     return "".join(_LATEX_SPECIAL.get(c, c) for c in text)
 
 
-def _plain(entry: Item, coloured: bool) -> str:
+def _plain(entry: Item) -> str:
     if isinstance(entry, Label):
-        return harmless(entry.unicode if coloured else entry.text, kept="")
-    return entry.around(("" if coloured else _TEXT_MARKS[entry.mark]) + entry.number)
+        return harmless(entry.text, kept="")
+    return harmless(entry.around(_TEXT_MARKS[entry.mark] + entry.number))
 
 
-def _text(sheet: Sheet, coloured: bool) -> str:
-    def painted(text: str, style: str) -> str:
-        return f"\x1b[{_ANSI[style]}m{harmless(text)}\x1b[0m" if style and coloured else harmless(text)
-
+def _text(sheet: Sheet) -> str:
     def line(entries: Iterable[Item]) -> str:
-        cells = []
-        for entry, width in zip(entries, widths, strict=True):
-            text, style = _plain(entry, coloured), entry.mark if isinstance(entry, Value) else ""
-            cells.append(painted(text, style) + " " * (width - len(text)))
-        return " " + "   ".join(cells)
+        return " " + "   ".join(map(str.ljust, map(_plain, entries), widths))
 
-    widths = sheet.widths(coloured)
-    lines = [painted(sheet.title, "bold")] if sheet.title else []
+    widths = sheet.widths()
+    lines = [sheet.title] if sheet.title else []
     lines += ["", line(sheet.header), " " + "─" * (sum(widths) + 3 * (len(widths) - 1))]
     for i, group in enumerate(sheet.groups):
         lines += [""] * (i > 0)
-        if group.heading:
-            lines.append(" " + painted(_plain(group.heading, coloured), "italic"))
+        lines += [f" {_plain(group.heading)}"] if group.heading else []
         lines += map(line, group.rows)
-    lines.append("")
-    for note in sheet.notes:
-        plain = note if coloured else note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
-        lines.append(painted(plain, "warning" * note.startswith("INCOMPLETE")))
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    notes = (note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in sheet.notes)
+    return "\n".join(line.rstrip() for line in [*lines, "", *notes]) + "\n"
 
 
 def _markdown(sheet: Sheet) -> str:
@@ -173,7 +159,7 @@ def _latex(sheet: Sheet) -> str:
     spreads = [max((len(value.spread) for value in its), default=0) for its in values]
     asides = [max((len(value.aside) for value in its), default=0) for its in values]
     width = sum(3 if its else 1 for its in values)
-    points = 4.6 * sum(sheet.widths(True)) + 12 * (len(sheet.header) - 1)  # digits and gaps in \small
+    points = 4.6 * sum(sheet.widths()) + 7.4 * (len(sheet.header) - 1)  # digits and gaps in \small
     environment = "table*" if points > _COLUMN_WIDTH else "table"
     form = "".join(r"r@{}l@{\;}l" if its else "l" for its in values)
 

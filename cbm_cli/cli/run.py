@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, output, results_and
-from cbm_cli.cli.output import live, note, note_next, print_sheet, say, to_type
+from cbm_cli.cli.output import live, note, say, to_type
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration, valid_json
@@ -52,16 +52,14 @@ def run(
         raise CbmError("--scheduler: Dask is missing; install it with: pip install distributed")
     from cbm_cli.grid.read import read_grid
 
-    selected, missing = (
-        read_grid(grid, fields, trials, experiments).select(experiments),
-        dict[str, list[str]](),
-    )
+    selected = read_grid(grid, fields, trials, experiments).select(experiments)
     from cbm_cli.execution.agenda import make_agenda, only_available
     from cbm_cli.results.writing import locked
     from cbm_cli.trial.own_recorders import refuse_code
 
     if how["no_code"]:
         refuse_code(selected)
+    missing = dict[str, list[str]]()
     if how["available"]:
         selected, missing = only_available(selected, grid.parent)
         for name, titles in missing.items():
@@ -124,7 +122,6 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
     from cbm_cli.execution.progress import RunProgress
     from cbm_cli.execution.run import run_agenda
     from cbm_cli.results import Results
-    from cbm_cli.results.folder import other_runs
 
     if not agenda.jobs:
         note(f"{count(agenda.total, 'trial')} done in earlier runs; nothing to run.")
@@ -146,7 +143,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         if any(map(store.finished, agenda.run_ids[name])):
             try:
                 for table in tables(Results(output), [name]):
-                    print_sheet(table.sheet(), "text")
+                    click.echo(table.sheet().render(), nl=False)
             except CbmError as error:  # the trials are done all the same
                 note(f"{name}: no table: {error}")
     for name, trials in ending.flawed.items():
@@ -155,12 +152,9 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         (job, _), failed = ending.failed[0], count(len(ending.failed), "trial")
         details = to_type("ls", job.stores[0].folder.parent, job.run_id)
         note(f"{failed} failed; the same command tries again. Details: {details}")
-    for name, store in agenda.stores.items():
-        if other_runs(store, agenda.run_ids[name]):
-            note(f"{name}: other runs are kept; to list all: {to_type('ls', output, name)}")
     if names := [name for name, one in agenda.stores.items() if any(map(one.finished, one.runs()))]:
-        plot = to_type("plot", output, "curves", names[0], "-o", "curves.png")
-        note_next(plot, to_type("table", output, names[0], "--format", "latex"))
+        note(f"Next:  {to_type('plot', output, 'curves', names[0], '-o', 'curves.png')}")
+        note(f"       {to_type('table', output, names[0], '--format', 'latex')}")
     if ending.failed:
         raise SystemExit(1)
 
@@ -182,8 +176,7 @@ def verify(
 
     def tell(its: Verdict) -> None:
         found[its.verdict] += 1
-        if its.verdict == DIFFERENT:
-            made[its.made] += 1
+        made[its.made] += its.verdict == DIFFERENT
         reason = f" ({its.reason})" if its.reason else ""
         line = f"{its.experiment} {its.run_id} trial {its.number}: {its.verdict}{reason}"
         say(valid_json(asdict(its)) if as_json else line)
@@ -195,7 +188,7 @@ def verify(
     if not found:
         raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
     note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
-    for versions, n in made.items():
+    for versions, n in (+made).items():
         note(f"{n:,} of the different ones: made with {versions or 'this computer and these versions'}")
     if found[DIFFERENT] or found[DAMAGED]:
         raise SystemExit(1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.options import GRIDS, Pairs, Target, command, output, results_and
-from cbm_cli.cli.output import note, note_next, print_list, say, to_type
+from cbm_cli.cli.output import note, print_list, say, to_type
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
@@ -40,7 +40,7 @@ def init(paper: bool, output: Path) -> None:
     note(f"wrote {output}")
     shown = to_type("ls", output)
     run = to_type("run") if output == Path("experiments.yaml") else to_type("run", output)
-    note_next(f"{shown}   lists its experiments", f"{run:{len(shown)}}   runs quickstart")
+    note(f"Next:  {shown}   lists its experiments\n       {run:{len(shown)}}   runs quickstart")
 
 
 @command()
@@ -69,15 +69,12 @@ def ls(target: Target, as_json: bool) -> None:
         found, show = _of_grid(names), _print_grid
     elif len(names) == 1 and names[0] not in target.results().experiments():
         found, show = _of_run(target.results(), names[0]), _print_run
-    elif names:
-        from cbm_cli.results.folder import list_runs
+    else:
+        from cbm_cli.results.folder import list_experiments, list_runs
 
+        found = [] if names else list_experiments(target.results())
         for store in map(target.results().store, names):
             found += [{"experiment": store.experiment} | run for run in list_runs(store, others=True)]
-    else:
-        from cbm_cli.results.folder import list_experiments
-
-        found = list_experiments(target.results())
     if as_json:
         click.echo(valid_json(found[0] if show is _print_run else found, indent=2))
         return

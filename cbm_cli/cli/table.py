@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from cbm_cli.cli.options import Target, command, output, results_and
-from cbm_cli.cli.output import note, print_sheet
+from cbm_cli.cli.output import note
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
@@ -32,7 +34,7 @@ def table(target: Target, format_: str, **choices: Any) -> None:
     one (final), or the one where the mean over trials is best (max-of-mean).
     """
     for one in tables(target.results(), target.experiments(), **choices):
-        print_sheet(one.sheet(), format_)
+        click.echo(one.sheet().render(format_), nl=False)
 
 
 def tables(results: Results, experiments: Sequence[str], **choices: Any) -> Iterator[ResultsTable]:
@@ -41,10 +43,10 @@ def tables(results: Results, experiments: Sequence[str], **choices: Any) -> Iter
     from cbm_cli.statistics import build_table
 
     which = {name: choices.pop(name) for name in _OF_CELLS if name in choices}
-    axes = {axis: choices.pop(axis, None) for axis in ("rows", "columns", "groups")}
-    named = {axis: names for axis, names in axes.items() if names is not None}
+    given = ((axis, choices.pop(axis, None)) for axis in ("rows", "columns", "groups"))
+    axes = {axis: names for axis, names in given if names is not None}
     for cells in read_cells([results.store(name) for name in experiments], **which):
-        yield build_table(cells, axes=named, **choices)
+        yield build_table(cells, axes=axes, **choices)
 
 
 @command()

@@ -75,8 +75,8 @@ def refused(*arguments, **choices):
     return problems_of(error)[0][0], str(error)
 
 
-def shown(table, format="text", coloured=False):
-    return table.sheet().render(format, coloured)
+def shown(table, format="text"):
+    return table.sheet().render(format)
 
 
 def rows_of(table):
@@ -139,10 +139,6 @@ def test_cells_have_marks_and_flags_in_every_format(small):
     assert f"| PT₁₀-0.1 | **-52.50**{good[6:]} | {bad} |" in markdown
     flagged = "-52.00 ± 1.58 (-90.0) [1 diverged] | <u>-54.00</u> ± 2.00 (-90.0) [n=3/6]"
     assert f"| {flagged} |" in markdown
-    terminal, underlined = shown(small, coloured=True), "\x1b[4m-54.00 ± 2.00 (-90.0) [n=3/6]"
-    for styled in (f"\x1b[1m{good}", underlined, "\x1b[33mINCOMPLETE", "ddˡₛ"):
-        assert styled in terminal
-    assert "*" not in terminal
 
 
 def test_records_and_caption_have_the_numbers_of_the_cells(small):
@@ -169,14 +165,11 @@ def test_records_and_caption_have_the_numbers_of_the_cells(small):
     assert all(word in more for word in ("rank-sum", "Holm", "0.05", "6 trials: 0.0022"))
 
 
-def test_a_list_wraps_its_last_column_on_a_terminal_and_is_plain_elsewhere(monkeypatch, capsys):
+def test_a_list_has_columns(capsys):
     rows = [("mnist", "digits, of 28x28 grey pixels"), ("dna", "")]
     output.print_list(("name", "about"), rows)
-    monkeypatch.setattr(output, "terminal_width", lambda: 30)
-    output.print_list(("name", "about"), rows)
-    alone = "name   about\nmnist  digits, of 28x28 grey pixels\ndna\n"
-    wrapped = "name   about\nmnist  digits, of 28x28 grey\n       pixels\ndna\n"
-    assert capsys.readouterr().out == alone + wrapped
+    expected = "name   about\nmnist  digits, of 28x28 grey pixels\ndna\n"
+    assert capsys.readouterr().out == expected
 
 
 def test_every_line_of_latex_has_all_columns(small):
