@@ -64,9 +64,8 @@ class _Group(click.Group):
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
-        before: Any = None
         with suppress(ValueError):  # not in the main thread
-            before = signal.signal(signal.SIGTERM, _end)
+            signal.signal(signal.SIGTERM, _end)
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -91,9 +90,6 @@ class _Group(click.Group):
             complaint: Any = click.ClickException(harmless(words))
             complaint.exit_code = code
             raise complaint from None
-        finally:
-            if before is not None:
-                signal.signal(signal.SIGTERM, before)
 
 
 def _is_output(error: BaseException) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,7 @@ from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, results_
 from cbm_cli.cli.output import live, note, print_list, say
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count, decimal, duration, text_of, valid_json
+from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:
     from cbm_cli.execution.evaluate import Evaluated
@@ -116,30 +115,27 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_j
 
 def _shown(answer: dict[str, Any]) -> list[str]:
     """Return the lines of an answer about a machine, or about a part of the data."""
-    lines = []
-
-    def add(words: str, value: str) -> None:
-        lines.append(f"{words:<15} {value}")
-
+    lines = list[tuple[str, str]]()
     if "log_z" in answer:
         error = answer.get("log_z_standard_error")
         spread = f" ± {error:.6f}" if error is not None else ""
-        add("log Z", f"{answer['log_z']:.6f}{spread} (plain energy, without offsets)")
+        lines.append(("log Z", f"{answer['log_z']:.6f}{spread} (plain energy, without offsets)"))
         if answer["log_z_centered"] != answer["log_z"]:
-            add("", f"{answer['log_z_centered']:.6f}{spread} (centered energy of the file)")
+            lines.append(("", f"{answer['log_z_centered']:.6f}{spread} (centered energy of the file)"))
     if "log_z_interval" in answer:
         low, high = answer["log_z_interval"]
-        add("", f"{low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
-        add("", f"{answer['effective_sample_size']:.1f} effective runs")
-        add("", f"{answer['log_z_at_least']:.6f} at least, proved in {answer['precision']}")
+        lines.append(("", f"{low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)"))
+        lines.append(("", f"{answer['effective_sample_size']:.1f} effective runs"))
+        lines.append(("", f"{answer['log_z_at_least']:.6f} at least, proved in {answer['precision']}"))
     if "reverse_log_z" in answer:
         spread = f" ± {answer['reverse_log_z_standard_error']:.6f}"
-        add("reverse log Z", f"{answer['reverse_log_z']:.6f}{spread} (from exact samples downwards)")
+        value = f"{answer['reverse_log_z']:.6f}{spread} (from exact samples downwards)"
+        lines.append(("reverse log Z", value))
     for name, words in _QUANTITIES.items():
         if its := answer.get(name):
-            add(words, f"{its['mean']:.6f} nats per row ({its['n']} rows)")
-            add("", f"{its['total']:.6f} nats of all {its['n']} rows")
-    return lines
+            lines.append((words, f"{its['mean']:.6f} nats per row ({its['n']} rows)"))
+            lines.append(("", f"{its['total']:.6f} nats of all {its['n']} rows"))
+    return [f"{words:<15} {value}" for words, value in lines]
 
 
 def _evaluate_results(
@@ -177,13 +173,11 @@ def _all_of(
     """Return what evaluations find, and print it as JSON as it comes: of several workers in any order."""
     from cbm_cli.execution.evaluate import evaluate_trials
 
-    found, began = list[Any](), time.monotonic()
+    found = list[Any]()
     total = sum(len(store.finished(run_id)) for run_id in {cell["run_id"] for cell in manifest.cells})
 
     def status() -> list[str]:
-        elapsed, made = time.monotonic() - began, sum(not one.before for one in [*found])
-        left = f", {duration(elapsed / made * (total - len(found)))} left" if made else ""
-        return [f"{store.experiment}: {len(found):,} of {total:,} trials, {duration(elapsed)}{left}"]
+        return [f"{store.experiment}: {len(found):,} of {total:,} trials"]
 
     try:
         with (

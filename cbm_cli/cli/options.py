@@ -78,13 +78,6 @@ def _size(_: click.Context, __: Any, text: str | None) -> str | tuple[float, flo
     return size
 
 
-def _axes(_: click.Context, __: Any, text: str | None) -> Sequence[str]:
-    axes = text.split(",") if text else []
-    if not {*axes} <= {"x", "y"}:
-        raise CbmError(f"--log {text}: write x, y or x,y")
-    return axes
-
-
 def folder_of_data(name: str | None) -> Path | None:
     """Return the folder in which the data of results are looked for; CbmError for anything else."""
     if name and not Path(name).is_dir():
@@ -133,7 +126,8 @@ _LIMITS: Any = {"metavar": "LOW:HIGH", "callback": _limits}
 _PARTS, _VALUES = click.Choice(["valid", "train", "test"]), click.Choice(STATISTICS)
 _TESTS, _ALPHA = click.Choice(["signed-rank", "rank-sum"]), click.FloatRange(0, 1, True, True)
 _FORMATS, _AVERAGES = click.Choice(FORMATS), click.Choice(["median", "mean", *STATISTICS])
-_ROWS, _X = "NAME|FILE|DIR", "updates|epochs|seconds|gradient-steps|SETTING"
+_LOG, _ROWS = click.Choice(["x", "y", "x,y"]), "NAME|FILE|DIR"
+_X = "updates|epochs|seconds|gradient-steps|SETTING"
 OPTIONS: dict[str, Callable] = {
     "json": _flag("--json as_json", "Print JSON."),
     "jobs": _option("-j --jobs", "Cores; 0: only this process. Default: all.", type=Whole(0)),
@@ -169,7 +163,7 @@ OPTIONS: dict[str, Callable] = {
     "x": _option("--x", "The x axis; of the kind settings: a numeric one.", metavar=_X),
     "xlim": _option("--xlim", "Ends of the x axis.", **_LIMITS),
     "ylim": _option("--ylim", "Ends of the y axis.", **_LIMITS),
-    "log": _option("--log", "Axes with a logarithmic scale.", metavar="x|y|x,y", callback=_axes),
+    "log": _option("--log", "Axes with a logarithmic scale.", metavar="x|y|x,y", type=_LOG),
     "smooth": _option("--smooth", "Running mean over N updates.", type=Whole(1), default=1),
     "average": _option("--statistic", "Of curves: median or mean; else as in tables.", type=_AVERAGES),
     # machines

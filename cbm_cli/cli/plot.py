@@ -51,7 +51,7 @@ def plot(
     is_needed = kind != "data" and (folder.is_dir() or not machines)
     with data_in(None if machines else folder_of_data(source)):
         results = Results(folder) if is_needed else None
-        panels = draw(results, kind, names, Options(data=source, **choices))
+        panels = draw(results, kind, names, Options(data=source, log=choices.pop("log") or (), **choices))
     picture = compose(panels, size, title)
     picture.write(output)
     note(f"wrote {output}{picture.caption and f': {picture.caption}'}")

@@ -43,7 +43,7 @@ features m.npz -o ./two.npz --data two.npz -> -o two.npz
 features m.npz -o ./m.npz --data rows.npy -> -o m.npz
 plot out curves bars -o p.png --xlim 5 -> --xlim 5|0:1000
 plot out curves bars -o p.png --ylim 3:1 -> --ylim 3:1|LOW:HIGH
-plot out curves bars -o p.png --log z -> --log z|x,y
+plot out curves bars -o p.png --log z -> --log|z|x,y
 plot out curves bars -o p.png --size big -> --size big|6.5x4
 plot out finals bars -o p.png --metric weight_norm --metric b -> --metric|2
 plot out filters bars -o p.png --layer 2 -> --layer 2|1
