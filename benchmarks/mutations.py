@@ -30,17 +30,17 @@ ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input cluster commands datasets evaluate features fetch figure hostile "
-    "moved_data progress refusals report results run sample selection sources table text verify "
+    "moved_data progress report results run sample selection sources table text verify "
     "whole_numbers words",
     # not what processes run
     "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
-    "report": "cells figure pictures plot refusals report selection",
-    "results": "cells evaluate files pretraining python refusals resume results run selection start_from "
+    "report": "cells figure pictures plot bad_input report selection",
+    "results": "cells evaluate files pretraining python bad_input resume results run selection start_from "
     "statistics store table verify",
-    "statistics": "cells evaluate python refusals selection statistics table",
+    "statistics": "cells evaluate python bad_input selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients "
     "pretraining recorders resume run start_from training",
 }

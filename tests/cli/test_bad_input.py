@@ -3,12 +3,14 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cbm_cli.datasets.loading import load
 from cbm_cli.grid.read import read_grid
 from cbm_cli.trial.checks import check
 
 from tests.builders import GRID, cbm, holds, problems_of
+from tests.networks import RBM, layered, machine_file, visible_rows
 
 pytestmark = pytest.mark.usefixtures("grid")
 
@@ -67,3 +69,83 @@ def test_results_that_cannot_be_written_are_refused():
     if out == "out":
         Path(out).mkdir(mode=0o500)
     assert holds(cbm("run", "grid.yaml", "-o", out, "-j", 0, code=2).stderr, f"{out}|-o")
+
+
+# A command in a folder with grid.yaml, its results in out, a machine of 4x3 units and rows; then
+# what is said, whatever is around it. What is wrong with a grid, a file of rows or a machine is
+# tested with their readers.
+REFUSED = """
+run grid.yaml --set learning_rate -> FIELD=VALUE
+evaluate none.npz --data rows.npy -> none.npz
+evaluate m.npz --ais --rows 5 -> --rows|--data
+evaluate m.npz --pseudo -> --data
+evaluate m.npz --ais --again --data rows.npy -> --again|results
+evaluate m.npz --ais --select sampler=CD-1 --data rows.npy -> --select|results
+evaluate out --exact --ais -> --exact|--ais
+evaluate out --ais --temperatures 2 -> --temperatures
+evaluate out --exact --runs 5 -> --runs|--exact
+evaluate out --pseudo --temperatures 50 -> --temperatures|--pseudo
+evaluate out --pseudo --seed 3 -> --seed|--pseudo
+sample m.npz -> --output
+sample m.npz -o s.npz --sampler CD-1 -> --sampler CD-1|gibbs|PT_c
+sample m.npz -o s.npz --sampler PT_1 -> PT_1|2
+sample m.npz -o s.npz --steps 0 -> --steps
+sample m.npz -o s.npz -n 0 -> --count
+sample m.npz -o m.npz/s.npz --steps 1 -> m.npz
+sample m.npz -o ./m.npz -> -o m.npz
+sample m.npz --given two.npz -o ./two.npz -> -o two.npz
+features m.npz -o f.npz -> --data
+features m.npz -o f.npz --data rows.npy:treshold=0.1 -> treshold|threshold
+features m.npz -o f.npz --data rows.npy:threshold -> rows.npy:threshold|rows.npy
+features m.npz -o f.npz --data rows.npy:flip=1,flip=0 -> flip
+features m.npz -o f.npz --data bars-and-stripes:size=3 -> 9|4
+features m.npz -o f.npz --data nothing -> nothing|bars-and-stripes
+features m.npz -o f.npz --data rows.npy --layer 2 -> --layer 2|1 hidden layer
+features m.npz -o f.npz --data rows.npy --layer 0 -> --layer
+features m.npz -o ./two.npz --data two.npz -> -o two.npz
+features m.npz -o ./m.npz --data rows.npy -> -o m.npz
+plot out curves bars -o p.png --xlim 5 -> --xlim 5|0:1000
+plot out curves bars -o p.png --ylim 3:1 -> --ylim 3:1|LOW:HIGH
+plot out curves bars -o p.png --log z -> --log|z|x,y
+plot out curves bars -o p.png --size big -> --size big|6.5x4
+plot out finals bars -o p.png --metric weight_norm --metric b -> --metric|2
+plot out filters bars -o p.png --layer 2 -> --layer 2|1
+plot out finals bars -o p.png --statistic mean -> --statistic mean|max
+plot data -o p.png -> data|cbm plot data
+plot data mnits -o p.png -> Error: mnits:
+plot data shifting-bar:size=4 -o p.png -> Error: shifting-bar:size=4:
+plot curves m.npz -o p.png -> Error: m.npz:
+plot filters none.npz -o p.png -> Error: none.npz:
+plot activity m.npz -o p.png -> Error: m.npz:|--data
+report out basr -o page.html -> basr|bars
+plot out cruves bars -o p.png -> curves
+table out bars --select nonsense=1 -> --select nonsense|offsets|sampler
+table out bars --select batch=10 -> --select batch|offsets|sampler
+table out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
+table out bars --select offsets -> --select offsets|SETTING=VALUE
+table out bars --select =0.1 -> SETTING=VALUE
+best out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
+evaluate out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
+table out bars --choose nonsense -> --choose nonsense|offsets|sampler
+table out bars --choose batch -> --choose batch|offsets|sampler
+table out bars --choose= -> --choose|none
+table out bars --by valid -> --by valid|--choose
+table out bars --choose none --by test -> --by test|--choose
+table out bars --choose sampler --by train --rows sampler -> --rows sampler|none
+verify out --sample 0 -> --sample
+verify out --sample some -> --sample
+table out --alpha 1 -> --alpha|1
+table out --alpha 0 -> --alpha|0
+table out --metric a --metric b -> --metric|twice
+"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_a_command_that_cannot_be_is_refused_and_nothing_is_written(finished, line):
+    np.savez("m.npz", **machine_file(layered(RBM, 1), "rbm"))
+    np.save("rows.npy", rows := visible_rows(RBM))
+    np.savez("two.npz", train=rows, test=rows)
+    command, _, told = line.partition(" -> ")
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*.*")}
+    assert holds(cbm(*command.split(), code=2).stderr, told)
+    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*.*")} == before

@@ -1,10 +1,14 @@
 """The commands and options that a user finds in --help are those of the product, and no others."""
 
+import re
+
 import click
 import pytest
 from cbm_cli.cli import main
 
 OPTIONS = {
+    "": "--version",
+    "data": "",
     "init": "--paper -o",
     "run": "-o -j --trials --set --dry-run --scheduler --available --no-code --fail-fast",
     "ls": "--json",
@@ -27,7 +31,8 @@ OPTIONS = {
 
 
 def commands(group, path=()):
-    """The words and options of each command below a group."""
+    """Each command by its words, from a group on."""
+    yield " ".join(path), group
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -38,13 +43,14 @@ def commands(group, path=()):
 
 
 def test_there_are_fourteen_commands():
-    assert len({name.split()[0] for name, _ in commands(main)}) == 14
+    assert len({name.partition(" ")[0] for name, _ in commands(main) if name}) == 14
 
 
-@pytest.mark.parametrize(
-    ("name", "command"), commands(main), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_a_command_has_the_options_of_the_product(name, command):
+@pytest.mark.parametrize(("name", "command"), [*commands(main)])
+def test_a_command_has_the_options_of_the_product_and_a_help_of_80_columns(name, command):
+    text = command.get_help(click.Context(command, info_name=name, terminal_width=78))
+    assert max(map(len, text.splitlines())) <= 80
+    assert not re.search(r"(?m)^  .*\.\.\.$", text)
     found = [{*one.opts} for one in command.params if isinstance(one, click.Option)]
     expected = OPTIONS[name].split()
     assert [option for option in expected if not any(option in names for names in found)] == []

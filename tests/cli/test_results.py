@@ -135,7 +135,7 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     when = datetime.fromisoformat(listed["when"])
     assert when.utcoffset() == timedelta(0)
     assert abs(when.timestamp() - (BARS / "trials.jsonl").stat().st_mtime) < 2
-    assert f"{when.astimezone():%Y-%m-%d %H:%M}" in line
+    assert line.endswith(f"{when.astimezone():%Y-%m-%d %H:%M}")
     assert re.findall(r"(?<= )\d+(?= )", line) == ["4", "6", "8", "1", "1", "1"]
     shown = [[one["status"] for one in found("ls", "out", run)["trials"]] for run in run_ids()[:2]]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
@@ -288,7 +288,6 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind)
             column = f"{part}_{metric}_{ending}"
             best = choose(summary("other"), key=lambda row, column=column: float(row[column]))
             assert machine["machine"] == f"other/{best['run_id']}:{best['trial']}{suffix}"
-            assert (machine["run_id"], str(machine["trial"])) == (best["run_id"], best["trial"])
             assert (machine["value"], machine["part"]) == (float(best[column]), part)
             assert machine["settings"] == {name: best[name] for name in machine["settings"]}
 

@@ -83,12 +83,6 @@ def test_the_summary_holds_the_settings_and_values_of_the_curve(finished):
     assert first != second
 
 
-def test_trials_on_workers_have_the_same_bytes(finished):
-    cbm("run", "grid.yaml", "-o", "two", "-j", 2)
-    assert [*lines_of("two/bars")] == [*lines_of("out/bars")]
-    assert trials_of("two") == trials_of("out")
-
-
 def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished):
     run()  # the manifest names the folder, which is a copy
     stats, lines = {path: path.stat() for path in Path("out").rglob("*.*")}, lines_of()

@@ -5,7 +5,6 @@ import shutil
 from itertools import product
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from cbm_cli.datasets.loading import load
@@ -19,7 +18,7 @@ from cbm_cli.trial.loop import run_trial
 
 from tests.builders import cbm, numbers, problems_of, refusal, run_grid
 from tests.golden.cases import _BASE, CASES
-from tests.journals import damage, finished_in, lines_of
+from tests.journals import change_manifest, damage, finished_in, lines_of
 
 # Experiments of every kind of machine and of start, with data and a recorder of one's own.
 EVERYTHING = """
@@ -117,7 +116,7 @@ def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):
 
 
 def test_a_sample_is_drawn_at_random_the_same_each_time(finished):
-    few, again, every, ten = ([*said(sample)[0]] for sample in (3, 3, "all", 10))
+    few, again, every, ten = (said(sample)[0] for sample in (3, 3, "all", 10))
     assert few == again
     assert {*few} < {*every}
     assert few != every[:3]
@@ -241,17 +240,13 @@ def test_settings_survive_the_manifest():
         assert Settings(**kept) == cell, data
 
 
-def test_experiments_that_start_from_each_other_are_refused(everything, monkeypatch):
-    whole = Store.manifest
+def test_experiments_that_start_from_each_other_are_refused(everything):
+    def change(manifest):
+        manifest["settings"] = [
+            one | {"start_from": {"experiment": "from-bars"}} for one in manifest["settings"]
+        ]
 
-    def twisted(self):
-        manifest, start = whole(self), {"start_from": {"experiment": "from-bars"}}
-        if self.experiment == "bars":
-            settings = [one | start for one in manifest.settings]
-            manifest = msgspec.structs.replace(manifest, settings=settings)
-        return manifest
-
-    monkeypatch.setattr(Store, "manifest", twisted)
+    change_manifest("out/bars", change)
     error = refusal(verifying._experiment_again, Results(Path("out")), "bars")
     assert problems_of(error) == [("out/bars/manifest.json", "")]
 

@@ -1,4 +1,4 @@
-"""What several commands share: helps, places to write to, lists, numbers, JSON."""
+"""What several commands share: places to write to, lists, numbers, JSON."""
 
 import json
 import math
@@ -8,10 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
-from cbm_cli.cli import main
 from cbm_cli.kernels import training
 from cbm_cli.machines.estimates import ais, apart, reverse_ais
 from cbm_cli.machines.likelihood import doubt_of
@@ -28,20 +26,6 @@ BARS = "{name: bars-and-stripes, size: 2}"
 
 def run(*words, output="results"):
     return cbm("run", "grid.yaml", "-o", output, "-j", 0, *words)
-
-
-def test_every_help_fits_80_columns():
-    def helps(command, name):
-        context = click.Context(command, info_name=name, terminal_width=78)
-        yield name, command.get_help(context)
-        for one in command.list_commands(context) if isinstance(command, click.Group) else ():
-            yield from helps(command.get_command(context, one), one)
-
-    found = dict(helps(main, "cbm"))
-    assert found.keys() >= {"cbm", "data", "fetch", "schema"}
-    for name, text in found.items():
-        assert not re.search(r"(?m)^  .*\.\.\.$", text), name
-        assert max(map(len, text.splitlines())) <= 80, name
 
 
 PLACES = {"run grid.yaml -o": "", "report -o": ".html", "plot curves -o": ".png"}
