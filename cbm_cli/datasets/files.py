@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
-from scipy.sparse import issparse, load_npz
+from scipy.sparse import issparse
 
 from cbm_cli.arrays import MOST_BYTES, check_size, content_of, located, npz_headers, read_npy, read_npz
 from cbm_cli.datasets.columns import Columns, as_line, written_as
@@ -262,24 +262,19 @@ def _idx(content: bytes) -> NDArray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _npz(content: bytes) -> dict[str, Any] | NDArray:
-    """Return the parts of an NPZ file, its array ``names`` as names of columns, or a sparse matrix."""
+def _npz(content: bytes) -> dict[str, Any]:
+    """Return the parts of an NPZ file, with its array ``names`` as names of columns."""
     headers = npz_headers(io.BytesIO(content))
     if not headers:
         raise FieldError("is a ZIP archive without arrays, as Excel's are; save its rows as CSV or NPY")
-    if not {"format", "shape", "data"} <= headers.keys():
-        parts = _parts({name: one.shape for name, one in headers.items() if one.dtype.kind in "buif"})
-        titles = {"names"} if "names" in headers and headers["names"].dtype.kind == "U" else set()
-        found = read_npz(io.BytesIO(content), {*parts.values(), *titles})
-        names = found["names"].ravel().tolist() if titles else []
-        return {
-            part: pd.DataFrame(found[one], columns=names)
-            if found[one].shape[1:] == (len(names),)
-            else found[one]
-            for part, one in parts.items()
-        }
-    check_size(sum(one.bytes for one in headers.values()))
-    return _filled(load_npz(io.BytesIO(content)))  # as scipy.sparse.save_npz writes it
+    parts = _parts({name: one.shape for name, one in headers.items() if one.dtype.kind in "buif"})
+    titles = {"names"} if "names" in headers and headers["names"].dtype.kind == "U" else set()
+    found = read_npz(io.BytesIO(content), {*parts.values(), *titles})
+    names = found["names"].ravel().tolist() if titles else []
+    return {
+        part: pd.DataFrame(found[one], columns=names) if found[one].shape[1:] == (len(names),) else found[one]
+        for part, one in parts.items()
+    }
 
 
 def _mat(content: bytes) -> dict[str, NDArray]:
@@ -321,12 +316,8 @@ def _check_elements(variable: bytes, order: str) -> None:
             raise ValueError(f"an element of the type {word}")
         at, found = at + 8 + -(-length // 8) * 8, found + 1
     needed = (6 if flags & 0xFF == 5 else 4) + bool(flags & 0x800)  # of sparse and of complex numbers
-    if (
-        kind != 14
-        or size + 8 != len(variable)
-        or at != len(variable)
-        or (flags & 0xFF > 3 and found < needed)
-    ):
+    lacking = flags & 0xFF > 3 and found < needed
+    if kind != 14 or not size + 8 == at == len(variable) or lacking:
         raise ValueError("a variable has other bytes than its head says")
 
 

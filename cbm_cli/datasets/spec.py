@@ -94,9 +94,7 @@ class DataSpec(BaseModel):
     size: _Count | None = about(None, "Bars & Stripes: side; Shifting Bar: number of pixels")
     bar: _Count | None = about(None, "Shifting Bar: pixels that are on")
     flip: bool = about(False, "Exchange zeros and ones")
-    binarise: Literal["threshold", "sample", "none"] | None = about(
-        None, "How grey values become units; without it they are an error in files"
-    )
+    binarise: Literal["threshold", "sample", "none"] | None = about(None, "How grey values become units")
     threshold: _Threshold = about(0.5, "Values above it are on; 1 or more: in the file's units")
     path: FileName | None = about(None, "A file of rows; NPZ and MAT may hold all parts")
     valid: FileName | None = about(None, "With path: a file of rows for validation")

@@ -72,6 +72,8 @@ Positive = real(gt=0)
 NotNegative = real(ge=0)
 Fraction = real(gt=0, le=1)
 Share = real(ge=0, lt=1)
+Inside: Any = real(gt=0, lt=1)
+UpToOne: Any = real(ge=0, le=1)
 Interval = text_of_form(
     rf"(?!0+(?:\D|$))({WHOLE})\s*(updates?|epochs?)?",
     "write a number of updates (50) or of epochs (1 epoch)",

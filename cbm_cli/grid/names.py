@@ -30,9 +30,6 @@ class Scheme(NamedTuple):
         if (match := re.fullmatch(_SCHEME, text)) and len(text) <= _LONGEST:
             return cls(match[1], before="^l" not in text, sliding="_s" in text)
         told = f"offset scheme {text[:_LONGEST]!r}"
-        if short := re.fullmatch(rf"([{_LETTERS}]{{2,}}?)([bl]?)(s?)", text):
-            meant = f"{short[1]}^{short[2] or 'b'}{'_s' * bool(short[3])}"
-            raise FieldError(f"{told} is ambiguous; did you mean {meant}?")
         unknown = sorted({*re.split(r"[\^_\s]", text[:_LONGEST])[0]} - {*_LETTERS})
         found = f"has unknown letters {' '.join(unknown)}" if unknown else "cannot be read"
         letters = "0 none, d data mean, m model mean, a their average, h one half, r random"
@@ -77,11 +74,9 @@ class Sampler(NamedTuple):
             raise FieldError(f"{told} is unknown; write {forms}")
         try:
             (steps,) = whole_numbers([match[2] or match[4] or "1"], "steps k", 1)
-            (temperatures,) = whole_numbers([match[3] or "1"], "temperatures c")
+            (temperatures,) = whole_numbers([match[3]], "temperatures c", 2) if match[3] else [1]
         except ValueError as error:
             raise FieldError(f"{told}: {error}") from None
-        if match[3] and temperatures < 2:
-            raise FieldError(f"{told}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one")
         return cls(steps, temperatures, match[1] == "CD", text == "exact")
 
     def __str__(self) -> str:
@@ -102,7 +97,6 @@ class Sampler(NamedTuple):
         return re.sub(r"_(\d+)", lambda match: match[1].translate(lowered), str(self))
 
 
-OffsetText = spelled(
-    lambda text: str(Scheme.parse(str(text))), _SCHEME, minimum=0, maximum=0
-)  # 00 in YAML is 0
+# 00 in YAML is 0
+OffsetText = spelled(lambda text: str(Scheme.parse(str(text))), _SCHEME, minimum=0, maximum=0)
 SamplerText = spelled(lambda text: str(Sampler.parse(str(text))), _SAMPLER)

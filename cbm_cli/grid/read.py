@@ -15,12 +15,11 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.expand import FIELDS, INSTEAD, PATHS, Reader
 from cbm_cli.grid.fields import Count, Frozen, WholeNumber
 from cbm_cli.grid.settings import NESTED, Experiment, Settings, TableSpec, meant
-from cbm_cli.grid.source import Fields, Items, Problems, Value, items, like, load, read_file, shown
+from cbm_cli.grid.source import Fields, Items, Problems, Value, like, load, read_file, shown
 from cbm_cli.text import did_you_mean, text_of
 
 SECTIONS = ("defaults", "default", "groups", "experiments")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
-_NO_FOLDER = r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*\."  # on Windows
 
 
 class Outline(Frozen):
@@ -125,8 +124,6 @@ def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
         if not re.fullmatch(NAME, name):
             remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
             problems.add(value, f"cannot name an experiment, or a folder; {remedy}")
-        elif re.fullmatch(_NO_FOLDER, name):
-            problems.add(value, "cannot name a folder on Windows; use another name")
         elif (twin := twins.setdefault(name.lower(), name)) != name:
             same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"
             problems.add(value, f"{same}; use another name")
@@ -138,7 +135,7 @@ def _members(node: Value, known: Mapping[str, tuple[str, ...]], problems: Proble
     if not node:
         problems.add(node, "names no experiment")
     found = dict[str, None]()
-    for item in items(node):
+    for item in node if isinstance(node, Items) else [node]:
         if not isinstance(item, str) or item not in known:
             told = f"there is no experiment or group {shown(item)}{did_you_mean(str(item), known)}"
             problems.add(item, told)
@@ -152,9 +149,7 @@ def _changes(overrides: Mapping[str, str], trials: int | None, problems: Problem
     for name, text in overrides.items():
         value = load(text, f"--set {name}", problems)
         path, *others = meant(name, SETTABLE) or [""]
-        undone = [
-            one for one in changes if one == path or one.startswith(f"{path}.") or one == INSTEAD.get(path)
-        ]
+        undone = [one for one in changes if f"{one}.".startswith(f"{path}.") or one == INSTEAD.get(path)]
         if not path:
             problems.add(value, f"unknown field{did_you_mean(name, SETTABLE, 0.7)}")
         elif others:

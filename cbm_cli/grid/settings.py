@@ -10,18 +10,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_serializer, model_validator
 
-from cbm_cli.datasets.spec import DataSpec, FileName, about, real, whole
+from cbm_cli.datasets.spec import DataSpec, FileName, about, whole
 from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.grid.fields import (
     Count,
     Fraction,
     Frozen,
+    Inside,
     Interval,
     NotNegative,
     Parts,
     Positive,
     Share,
+    UpToOne,
     WholeNumber,
+    spelled,
     text_of_form,
 )
 from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
@@ -65,9 +68,8 @@ def _sizes(value: object) -> int | str:
         sizes = whole_numbers(text.split("-"), "sizes", 1)
     except ValueError:
         shown = "a mapping" if isinstance(value, dict) else shortened(text)
-        raise ValueError(
-            f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
-        ) from None
+        told = f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
+        raise ValueError(told) from None
     return "-".join(map(str, sizes)) if len(sizes) > 1 else sizes[0]
 
 
@@ -81,9 +83,7 @@ class Model(Frozen):
     """The machine."""
 
     kind: Literal["rbm", "dbm", "auto-encoder"] = Field(description="Kind of machine")
-    hidden: Sizes = Field(
-        description="Hidden units; of several layers [500, 500] or 500-500; auto encoders: also half"
-    )
+    hidden: Sizes = Field(description="Hidden units; of several layers [500, 500] or 500-500; or half")
 
     @property
     def layers(self) -> int:
@@ -110,10 +110,8 @@ def _steps(match: re.Match) -> str:
         raise ValueError("count all steps in updates, or all in epochs")
     if any(not first < second for first, second in pairwise([0, *firsts])):
         raise ValueError("steps must come one after the other, each 1 or more after the one before")
-    units = [step[3] + "s" * (first > 1) for step, first in zip(steps, firsts, strict=True)]
-    return " + ".join(
-        f"{rate:.12g} from {first} {unit}" for rate, first, unit in zip(rates, firsts, units, strict=True)
-    )
+    unit, found = steps[0][3], zip(rates, firsts, strict=True)
+    return " + ".join(f"{rate:.12g} from {first} {unit}{'s' * (first > 1)}" for rate, first in found)
 
 
 _STEP = rf"([0-9.][0-9.eE_+-]*)\s+from\s+({WHOLE})\s+(update|epoch)s?"
@@ -132,9 +130,7 @@ class LearningRate(Frozen):
 
     short = ("start",)
     start: Positive = Field(description="Learning rate of the first update")
-    decay: real(gt=0, lt=1) | None = about(  # type: ignore[valid-type]
-        None, "Factor on the rate after every interval"
-    )
+    decay: Inside | None = about(None, "Factor on the rate after every interval")
     every: Interval | None = about(None, "Interval of the decay: 500 updates or 10 epochs")
     steps: Steps | None = about(None, "Later rates: 0.01 from 100 epochs + 0.001 from 200 epochs")
 
@@ -175,9 +171,7 @@ class SlidingFactor(Frozen):
     """Weight of the newest mean in the moving average of ``_s`` schemes; a number is for both sides."""
 
     short = ("visible", "hidden")
-    visible: real(ge=0, le=1) = about(  # type: ignore[valid-type]
-        0.01, "0: visible offsets of the letter d stay at the mean of the whole training part"
-    )
+    visible: UpToOne = about(0.01, "0: visible offsets of the letter d stay at the mean of all rows")
     hidden: Fraction = about(0.01, "Of hidden offsets")
 
 
@@ -200,18 +194,17 @@ class GradientChoice(Frozen):
         "joint", "natural: covariance of (x h, x, h), of its mean given x, or its diagonal"
     )
     damping: NotNegative = about(0.0, "natural: added to the diagonal of the Fisher matrix")
-    scale_to: Literal["none", "standard", "centered"] = about(
-        "none", "Rescale the update to the length of this gradient"
-    )
+    scale_to: Literal["none", "standard", "centered"] = about("none", "Gradient that lends its length")
+
+
+Watched = Literal["likelihood", "pseudo-likelihood"]
 
 
 class EarlyStopping(Frozen):
     """When training stops, by its evaluations of the validation part."""
 
     look_ahead: Count = about(5, "Stop after this many evaluations in a row without improvement")
-    metric: Literal["likelihood", "pseudo-likelihood"] | None = about(
-        None, "RBM, DBM: what is watched; default: they do not stop. Auto encoders watch their cost"
-    )
+    metric: Watched | None = about(None, "RBM, DBM: what is watched. Auto encoders watch their cost")
 
 
 class Pretraining(Frozen):
@@ -229,13 +222,14 @@ def _file_of_trial(text: str) -> str:
     return text
 
 
+TrialFile = Annotated[FileName, AfterValidator(_file_of_trial)]
+
+
 class StartFrom(Frozen):
     """The machines that trials start from: files, or the finished trials of another experiment."""
 
     short = ("path",)
-    path: Annotated[FileName, AfterValidator(_file_of_trial)] | None = about(
-        None, "A machine file; {trial:03d} is the number of the trial"
-    )
+    path: TrialFile | None = about(None, "A machine file; {trial:03d} is the number of the trial")
     experiment: str | None = about(None, "An experiment of this grid: its trials of the same number")
     machine: Literal["final", "best-valid"] = about(
         "final", "With experiment: the last machine, or the best on the validation part"
@@ -250,8 +244,8 @@ class StartFrom(Frozen):
 # Measuring
 
 
-def _recorders(match: re.Match) -> str:
-    names = [name.strip() for name in match[0].split("+")]
+def _recorders(given: object) -> str:
+    names = [name.strip() for name in str(given).split("+")]
     for name in names:
         if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
             own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
@@ -274,7 +268,7 @@ _SPAN = rf"\s*{WHOLE}\s*-\s*{WHOLE}\s*"
 _PLUS = r"(?<![eE])\+"  # between numbers, not within one
 Temperatures: Any = whole(3)
 Runs: Any = whole(2)
-Recorders: Any = text_of_form(".*", "", _recorders)
+Recorders: Any = spelled(_recorders, rf"({_RECORDER})(\s*\+\s*({_RECORDER}))*")
 Windows: Any = text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows)
 
 
@@ -283,15 +277,12 @@ class Evaluate(Frozen):
 
     short = ("method",)
     method: Literal["exact", "ais", "pseudo", "none", "cost"] | None = about(
-        None,
-        "Likelihood: exact or ais; pseudo(-likelihood); cost (auto encoders); none. Default: exact, or cost",
+        None, "Likelihood: exact or ais; pseudo(-likelihood); cost: of auto encoders; default: exact or cost"
     )
     every: Interval | None = about(None, "Default: 50 updates, or 1 epoch where epochs are given")
     parts: Parts | None = about(None, "Evaluated parts, such as train+test; default: all")
     rows: Count | None = about(None, "Evaluate a fixed subsample of this many rows of each part")
-    temperatures: Temperatures | None = about(
-        None, "AIS: inverse temperatures (default: 14,500, of a DBM 29,000)"
-    )
+    temperatures: Temperatures | None = about(None, "AIS: default 14,500, of a DBM 29,000")
     runs: Runs = about(100, "AIS: independent runs")
 
 
@@ -299,15 +290,9 @@ class Record(Frozen):
     """Quantities that are recorded in addition to the evaluations."""
 
     short = ("what",)
-    what: Recorders | None = Field(
-        None,
-        description="Recorders joined by +, as weight_norms+offset_error; file.py:function runs as your code",
-        json_schema_extra={"pattern": rf"^\s*({_RECORDER})(\s*\+\s*({_RECORDER}))*\s*$"},
-    )
+    what: Recorders | None = about(None, "Recorders joined by +; file.py:function runs as your code")
     every: Interval | None = about(None, "Default: at every evaluation")
-    window: Windows | None = about(
-        None, "Record every update from the first to the last: 1000-1100, 0-100+5000-5100"
-    )
+    window: Windows | None = about(None, "Every update from first to last: 1000-1100, 0-100+500-600")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -335,13 +320,9 @@ class Settings(Frozen):
     momentum: Share = about(0.0, "Share of the last step that is added to the next one")
     weight_decay: WeightDecay = about(WeightDecay(), "Shrinks the weights; a number is l2")
     chains: Count | None = about(None, "PCD-k: persistent chains; default: the rows of a batch")
-    sliding_factor: SlidingFactor = about(
-        SlidingFactor(), "Schemes with _s: weight of the newest mean in the moving average"
-    )
+    sliding_factor: SlidingFactor = about(SlidingFactor(), "Schemes with _s: weight of the newest mean")
     gradient: GradientChoice = about(GradientChoice(), "Direction of an update; a word is its kind")
-    gradient_from: Literal["samples", "exact"] = about(
-        "samples", "Model phase of the gradient: the sampler's, or over all states"
-    )
+    gradient_from: Literal["samples", "exact"] = about("samples", "Its model phase; exact: over all states")
     offsets_from: Literal["same", "independent", "exact", "random"] = about(
         "same", "Means of the offsets: the gradient's, a second sampler's, exact, or random"
     )
@@ -528,24 +509,11 @@ class TableSpec(Frozen):
     rows: ColumnNames = about(("sampler", "learning_rate"), "Settings shown as rows")
     columns: ColumnNames = about(("offsets",), "Settings shown as columns")
     groups: ColumnNames = about(("data",), "Settings shown as groups of rows")
-    scale: Literal["total", "per-sample"] = about(
-        "per-sample", "Log-likelihood summed over the rows, or their mean"
-    )
-    metric: str | None = about(
-        None,
-        "The value in the cells; default: log-likelihood, cost or lower bound, of test rows if they exist",
-    )
-    statistic: Statistic | None = about(
-        None,
-        "Best value over training (max), last value, value at the best validation, or value "
-        "where the mean over trials is best; default: best-valid with a validation part, else max",
-    )
-    choose: ColumnNames = about(
-        (), "Settings of which each cell shows the best value, by the part that is named by"
-    )
-    by: Literal["valid", "train", "test"] | None = about(
-        None, "With choose: part of the data whose mean decides; default: valid"
-    )
+    scale: Literal["total", "per-sample"] = about("per-sample", "Sum over the rows, or their mean")
+    metric: str | None = about(None, "The value in the cells; default: log-likelihood, cost or lower bound")
+    statistic: Statistic | None = about(None, "Which value over training; default: best-valid, or max")
+    choose: ColumnNames = about((), "Settings of which each cell shows the best value, by a part")
+    by: Literal["valid", "train", "test"] | None = about(None, "The part that choose goes by; default: valid")
 
     @model_validator(mode="after")
     def _check(self) -> "TableSpec":

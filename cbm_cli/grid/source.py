@@ -32,9 +32,8 @@ _REMEDIES = {  # by how YAML's complaint begins
     "expected ',' or": "close the bracket, or separate its items by commas",
     "found unexpected end of stream": "close the quote",
 }
-_BEGUN = re.compile(
-    "while (scanning a (simple key|quoted)|parsing a flow)"
-)  # what begins at a line of its own
+# What begins at a line of its own
+_BEGUN = re.compile("while (scanning a (simple key|quoted)|parsing a flow)")
 
 
 class Place(NamedTuple):
@@ -76,11 +75,6 @@ def _placed(content: Any, place: Place, path: tuple[str, ...]) -> Any:
 def like(value: Value, content: Any) -> Any:
     """Return new content in the place of a value."""
     return _placed(content, value.place, value.path)
-
-
-def items(value: Value) -> list[Value]:
-    """Return the items of a list, or the value itself where it is not a list."""
-    return value if isinstance(value, Items) else [value]
 
 
 def shown(value: Value) -> str:

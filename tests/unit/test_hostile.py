@@ -329,8 +329,7 @@ def test_any_text_of_set_is_read_or_refused(field, text):
 
 
 def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
-    names = ["..", "../x", ".hidden", "a/b", "a\\u001b[31m", "a\\0", "-rf", "=1", "é", "con"]
-    names += ["NUL.txt", "com1.x", "x.", "aux"]
+    names = ["..", "../x", ".hidden", "a/b", "a\\u001b[31m", "a\\0", "-rf", "=1", "é"]
     for name in [*names, "a b", "x" * 101, ""]:
         Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
         error = refusal(read_grid, Path("grid.yaml"))
@@ -338,8 +337,6 @@ def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
         assert re.search(": cannot name an? (experiment|folder)", str(error))
     bars = GRID.partition("bars:")[2]
     refusal(read_grid, Path("grid.yaml"), text=GRID + f"  Bars:{bars}")
-    several = GRID + "".join(f"  {name}:{bars}" for name in ("console", "com10", "x.y"))
-    assert len(read_grid(Path("grid.yaml"), text=several).experiments) == 4
 
 
 @pytest.mark.parametrize(
