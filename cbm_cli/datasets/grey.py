@@ -40,7 +40,7 @@ def binarised(
 def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArray], int]:
     """Return the units of all parts and the value that is surely on."""
     rows = {name: part.values for name, part in parts.items()}
-    where, values = parts["train"].where, rows["train"]
+    where = parts["train"].where
     low = min(float(one.min()) for one in rows.values())
     top = max(float(one.max()) for one in rows.values())
     in_bytes = all(one.dtype == np.uint8 for one in rows.values())
@@ -65,13 +65,7 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDAr
         slack, told = NOISE * scale, f"values are 0 to {_exact(scale)}; {remedy}"
         _refuse(parts, lambda v: (v < -slack) | (v > scale + slack), told, "scale")
         rows = {name: v if v.dtype == np.uint8 else v.clip(0, scale) for name, v in rows.items()}
-    units = binarised(rows, binarise, spec.threshold, scale)
-    if (on := units["train"].max()) == units["train"].min() and values.min() < values.max():
-        field = "threshold" if binarise == "threshold" else "binarise"
-        told = f"{where}: {field} {getattr(spec, field)} turns all values, {values.min():g} to "
-        told += f"{values.max():g}, into {on}; choose a threshold between them, in the file's units "
-        raise FieldError(f"{told}(1 or more) or as a share of scale", field)
-    return units, 255 if binarise == "none" else 1
+    return binarised(rows, binarise, spec.threshold, scale), 255 if binarise == "none" else 1
 
 
 def _exact(number: float) -> str:

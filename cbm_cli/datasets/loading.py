@@ -36,7 +36,8 @@ def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **op
     if dataset.train.min() == dataset.train.max():
         told = f"all values of the training part are {dataset.train.max()}"
         told = f"{spec.path or dataset.name}: {told}; there is nothing to learn from constant data"
-        raise FieldError(told, "path" if spec.path else "name")
+        from_file = "threshold" if spec.binarise == "threshold" else "path"
+        raise FieldError(told, from_file if spec.path else "name")
     return dataset
 
 

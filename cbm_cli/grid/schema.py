@@ -62,8 +62,7 @@ def _fields(model: type[BaseModel], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     hints = get_type_hints(model, include_extras=True)
     for name, info in model.model_fields.items():
-        pattern = Field(json_schema_extra=info.json_schema_extra)
-        one: Any = Annotated[hints[name], pattern]  # type: ignore[valid-type]
+        one: Any = hints[name]
         if isinstance(kind := info.annotation, type) and issubclass(kind, Frozen):
             parts = _fields(kind, where)
             one = _model(f"{where}_{name}".removeprefix("experiment_"), parts)
