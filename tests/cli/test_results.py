@@ -141,6 +141,7 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")
     assert [one["finished"] for one in runs] == [1, 1, 2, 2, 1]
+    assert [one["in_grid"] for one in runs] == [True] * 4 + [False]
     assert [*runs[0]["settings"].items()] == [("sampler", "CD-1"), ("offsets", "00")]
     listed_runs = [line.split()[1] for line in cbm("ls", "out", "bars").stdout.splitlines()[1:]]
     assert listed_runs == [*run_ids(), other]

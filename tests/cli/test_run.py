@@ -246,21 +246,19 @@ def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(fi
     assert json.loads(Path("out/bars/manifest.json").read_text())["grid_commit"] == head.strip()
 
 
-NAMED = """
-  "{0}": {{data: {{path: rows.csv, name: "{0}"}}}}
-  again{1}: {{data: {{path: rows.csv, name: "{0}"}}, start_from: {{experiment: "{0}"}}}}"""
-
-
 def test_names_that_look_like_numbers_stay_names(grid):
     Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
     names = ["nan", "007", "NA", "null", "1e5", "None", "inf"]
     common = "trials: 1, offsets: 00, sampler: CD-1, learning_rate: 0.1, updates: 20, batch: full"
     text = f"defaults: {{{common}, model: {{kind: rbm, hidden: 2}}}}\nexperiments:"
-    grid(text + "".join(NAMED.format(name, n) for n, name in enumerate(names)))
+    for name in names:
+        data = f'data: {{path: rows.csv, name: "{name}"}}'
+        text += f'\n  "{name}": {{{data}}}'
+        text += f'\n  again-{name}: {{{data}, start_from: {{experiment: "{name}"}}}}'
+    grid(text)
     run()
-    for number, name in enumerate(names):
-        for experiment, start in ((name, {}), (f"again{number}", {"start_from_experiment": name})):
-            assert summary("out", experiment)[0]["experiment"] == experiment
+    for name in names:
+        for experiment, start in ((name, {}), (f"again-{name}", {"start_from_experiment": name})):
             (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
             named = {"experiment": experiment, "data": name, "data_name": name}
             assert (named | start).items() <= row.items()
