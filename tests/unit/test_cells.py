@@ -1,6 +1,6 @@
 """Cells: numbers about the trials of a run, the same for every reader."""
 
-import json
+from itertools import compress
 from math import inf, nan, sqrt
 from types import SimpleNamespace
 
@@ -15,10 +15,8 @@ from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.results.outcome import measured
 
-from tests.builders import cbm
 from tests.golden import outputs
 from tests.journals import change_manifest
-from tests.pictures import page_of
 
 FRAME = {"trial": [0, 1, 2, 3], "n_train": 16, "diverged": [nan, nan, nan, 150.0]}
 FRAME |= {"train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf]}
@@ -118,63 +116,38 @@ def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_h
     assert (none.n, none.planned, none.complete) == (0, 0, True)
 
 
-STATISTIC = {  # of the costs of the encoder, from its curves, without the untrained machine
-    "max": lambda curve: curve["train_cost"].min(),
-    "final": lambda curve: curve["train_cost"].iloc[-1],
-    "best-valid": lambda curve: curve["train_cost"][curve["valid_cost"].idxmin()],
-}
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return outputs.unpack(tmp_path_factory.mktemp("cells"))
 
 
-def expected(store, statistic):
-    """The values of each run, from its curves."""
-    runs = {cell["run_id"]: cell["offsets"] for cell in store.manifest().cells}
-    both = {scheme: store.curves(run, range(2)) for run, scheme in runs.items()}
-    curves = {scheme: [curve.iloc[1:] for curve in its] for scheme, its in both.items()}
-    if statistic != "max-of-mean":
-        return {scheme: [*map(STATISTIC[statistic], its)] for scheme, its in curves.items()}
-    found = {}
-    for scheme, its in curves.items():
-        both = pd.concat([curve.set_index("update")["train_cost"] for curve in its], axis=1)
-        found[scheme] = [*both.loc[both.mean(axis=1).idxmin()]]
-    return found
-
-
-def drawn_finals(results, options):
-    """The heights of the pale and of the filled dots of each method."""
-    (axes,) = compose(draw(Results(results), "finals", ["encoder"], options)).figure.axes
-    dots = [(c.get_facecolor()[0, 3] < 1, [*c.get_offsets()[:, 1]]) for c in axes.collections]
-    return tuple([heights for hollow, heights in dots if hollow == it] for it in (True, False))
-
-
 @pytest.mark.parametrize("statistic", ["final", "best-valid", "max-of-mean"])
-def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(
-    results, statistic, tmp_path
-):
+def test_tables_and_pictures_show_the_value_that_the_table_of_the_grid_asks_for(results, statistic):
     store = Results(results).store("encoder")
     asked = {"statistic": statistic, "metric": "train_cost"}
     change_manifest(store.folder, lambda manifest: manifest["table"].update(asked))
-    values = expected(store, statistic)
-    means = pytest.approx([np.mean(its) for its in values.values()])
-    printed = cbm("table", results, "encoder", "-f", "json").stdout
-    assert [cell["mean"] for cell in json.loads(printed)["cells"]] == means
-    assert [*cbm_api.open_results(results).table("encoder")["mean"]] == means
-    cbm("report", results, "encoder", "-o", tmp_path / "page.html")
-    page = page_of((tmp_path / "page.html").read_text("utf-8"))
-    heads, *rows = page.all("table", "cells")[0].rows()
-    column = heads.index(f"train_cost, {statistic}")
-    assert [float(row[column]) for row in rows] == pytest.approx(means.expected, rel=1e-5)
-    hollow, filled = drawn_finals(results, Options())
-    ends = [pytest.approx(its) for its in expected(store, "final").values()]
-    assert filled == ends
-    shown = [pytest.approx(its) for its in values.values()]
-    assert hollow == ([] if statistic == "final" else shown)
-    asked, _ = drawn_finals(results, Options(statistic="max"))
-    assert asked == [pytest.approx(its) for its in expected(store, "max").values()]
+    values, finals = [], []  # from the curves, without the untrained machine
+    for cell in store.manifest().cells:
+        both = [it.set_index("update").iloc[1:] for it in store.curves(cell["run_id"], range(2))]
+        costs = pd.concat([curve["train_cost"] for curve in both], axis=1)
+        value = {
+            "final": costs.iloc[-1],
+            "best-valid": [curve["train_cost"][curve["valid_cost"].idxmin()] for curve in both],
+            "max-of-mean": costs.loc[costs.mean(axis=1).idxmin()],
+        }
+        values.append(pytest.approx([*value[statistic]]))
+        finals.append(pytest.approx([*value["final"]]))
+    means = [np.mean(its.expected) for its in values]
+    assert [*cbm_api.open_results(results).table("encoder")["mean"]] == pytest.approx(means)
+    for options in ({}, {"statistic": "final"}):
+        panels = draw(Results(results), "finals", ["encoder"], Options(**options))
+        (axes,) = compose(panels).figure.axes
+        pale = [its.get_facecolor()[0, 3] < 1 for its in axes.collections]
+        heights = [[*its.get_offsets()[:, 1]] for its in axes.collections]
+        assert [*compress(heights, np.invert(pale))] == finals
+        assert [*compress(heights, pale)] == (
+            [] if "final" in (statistic, *options.values()) else values
+        )
 
 
 def test_a_metric_is_one_in_all_pictures_of_a_cell(results):

@@ -144,7 +144,7 @@ APART = [it | {"data_flip": it["data"] == SETS[1], "init": it["offsets"]} for it
 KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for r in (0.1, 0.05)]
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
 OF_KIND = [f"gradient {g}, {r}" for g in ("natural", "standard") for r in RATES]
-ONE = {"select": [("learning_rate", "0.05"), ("sampler", "PT_10")]}
+SELECT = {"select": [("learning_rate", "0.05"), ("sampler", "PT_10")]}
 NORMS = {"weight_norm": error, "hidden_bias_norm": lambda update, trial: 0.0}
 ANGLES = {f"angle_natural_{name}": error for name in ("standard", "centered")}
 NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"panels": []}
@@ -152,7 +152,7 @@ OF_NORMS = [f"{scheme}, {what}" for scheme in BOTH for what in ("weight", "hidde
 PANELS = {
     "all": (grid(), {}, {}, FOUR, BOTH),
     "as in the grid": (grid()[::-1], {}, {}, FOUR[::-1], BOTH[::-1]),
-    "select": (grid(), {}, ONE, [""], BOTH),
+    "select": (grid(), {}, SELECT, [""], BOTH),
     "panels": (CD, {}, {"panels": ["offsets"]}, BOTH, RATES),
     "follows": (APART, {}, {}, SETS, BOTH),
     "schemes in rows": (TOLD, BY_SCHEME, {}, SETS, BOTH),
@@ -215,7 +215,6 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(av
         line, low, high = (table.quantile(share, axis=1) for share in (0.5, 0.25, 0.75))
     assert_allclose(curve.line, line)
     assert_allclose(curve.band, pd.DataFrame({"low": low, "high": high}))
-    assert numbers_in(caption) == ["9"]
     assert caption.startswith("Mean") == (average == "mean") == ("quartiles" not in caption)
 
 
@@ -251,9 +250,7 @@ def test_smooth_is_a_centered_running_mean():
     cells, squares = [cell(values=lambda update, trial: (update / 50) ** 2)], np.arange(21.0) ** 2
     figure, _, curves = drawn(cells, {"smooth": 150}, scale="per-sample")
     assert curves[NORMAL].line[250] == pytest.approx(squares[4:7].mean())
-    assert numbers_in(caption_of(figure)) == ["4", "150"]
-    _, _, curves = drawn(cells, {"smooth": 50}, scale="per-sample")  # between two evaluations
-    assert_allclose(curves[NORMAL].line, squares)
+    assert "150 updates" in caption_of(figure)
 
 
 def test_every_update_weighs_alike_in_a_running_mean_of_records():
@@ -352,21 +349,6 @@ def test_between_two_evaluations_the_line_is_shown():
     assert axes.get_xlim() == (60, 80)
     inner = np.interp([60, 80], [50, 100], [rising(50, 0) + 0.15, rising(100, 0) + 0.15])
     assert_allclose(curves[NORMAL].line, inner)
-
-
-@pytest.mark.parametrize(
-    ("picture", "name", "ends", "values"),
-    [
-        ("settings", "xlim", (2, 3), "from 0.01 to 1;"),
-        ("settings", "ylim", (50, None), "from 0 to 8;"),
-        ("curves", "xlim", (2000, 3000), "from 0 to 1000;"),
-        ("curves", "ylim", (None, -200), "from -96 to -36.8022;"),
-    ],
-)
-def test_ends_without_a_value_between_them_are_refused(picture, name, ends, values):
-    error = refusal(settings_of if picture == "settings" else drawn, options={name: ends})
-    assert problems_of(error) == [(f"--{name}", "")]
-    assert values in str(error)
 
 
 def test_the_ends_asked_for_of_an_axis_of_settings_are_kept():
@@ -471,6 +453,8 @@ def test_a_line_is_named_by_what_tells_it_from_others():
 # A metric against a setting
 
 RATES_OF = {0.01: 1.0, 0.1: 2.0, 1.0: 0.0}
+EACH = [*product((0.1, 0.2), (1, 5))]
+BY_BATCH = [cell(learning_rate=r, batch=b, values=lambda u, t: t) for r, b in EACH]
 
 
 def settings_of(options=None, cells=None, **made):
@@ -510,42 +494,44 @@ def test_an_axis_of_powers_with_zero_shows_all_of_them_apart():
 
 
 def test_the_setting_is_one_that_is_numeric_and_varies():
-    each = product((0.1, 0.2), (1, 5))
-    cells = [cell(learning_rate=r, batch=b, values=lambda u, t: t) for r, b in each]
-    figure = settings_of({"x": "batch"}, cells)
+    figure = settings_of({"x": "batch"}, BY_BATCH)
     (axes,) = figure.axes
     assert "logarithmic" not in caption_of(figure)
     assert (axes.get_xlabel(), axes.get_xscale()) == ("batch", "linear")
     assert [*legend_of(figure)] == [r"$\eta$ = 0.1", r"$\eta$ = 0.2"]
-    for x, told in ((None, "learning_rate, batch"), ("offsets", "no numeric")):
-        assert told in str(refusal(settings_of, {"x": x}, cells))
-    by_rate = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]}
-    assert "--choose none" in str(refusal(settings_of, by_rate, cells))
 
 
 # What cannot be drawn
 
-MANY = grid(rates=[0.01 * i for i in range(1, 14)])
-TWICE = [("sampler", "CD-1"), ("sampler", "x")]
+ONE, MANY = [cell()], grid(rates=[0.01 * i for i in range(1, 14)])
+TWICE = {"select": [("sampler", "CD-1"), ("sampler", "x")]}
+CHOSEN = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]}
 
 
 @pytest.mark.parametrize(
-    ("cells", "made", "options", "place", "content"),
+    ("picture", "cells", "made", "options", "place", "words"),
     [
-        (MANY, {}, {"select": TWICE}, "--select sampler=x", "CD-1, PT_10"),
-        (MANY, {}, {"panels": ["smapler"]}, "--panels smapler", "sampler"),
-        (MANY, {}, {}, "", "--select sampler=CD-1"),
-        ([cell()], {}, {"metric": ["weight"]}, "--metric weight", "train_log_likelihood"),
-        ([cell()], {"trials": 0}, {}, "e", "start with: cbm run"),
-        ([cell()], {"metric": "test_log_likelihood"}, {}, "e", "no test_log_likelihood"),
-        ([cell(values=lambda *place: nan)], {}, {}, "e", "no finite value"),
-        ([cell()], {}, {"trials": {cell()["run_id"]: 9}}, "e", "no finished trial"),
+        (drawn, MANY, {}, TWICE, "--select sampler=x", "CD-1, PT_10"),
+        (drawn, MANY, {}, {"panels": ["smapler"]}, "--panels smapler", "sampler"),
+        (drawn, MANY, {}, {}, "", "--select sampler=CD-1"),
+        (drawn, ONE, {}, {"metric": ["weight"]}, "--metric weight", "train_log_likelihood"),
+        (drawn, ONE, {"trials": 0}, {}, "e", "start with: cbm run"),
+        (drawn, ONE, {"metric": "test_log_likelihood"}, {}, "e", "no test_log_likelihood"),
+        (drawn, [cell(values=lambda *place: nan)], {}, {}, "e", "no finite value"),
+        (drawn, ONE, {}, {"trials": {cell()["run_id"]: 9}}, "e", "no finished trial"),
+        (drawn, ONE, {}, {"xlim": (2000, 3000)}, "--xlim", "from 0 to 1000;"),
+        (drawn, ONE, {}, {"ylim": (None, -200)}, "--ylim", "from -96 to -36.8022;"),
+        (settings_of, None, {}, {"xlim": (2, 3)}, "--xlim", "from 0.01 to 1;"),
+        (settings_of, None, {}, {"ylim": (50, None)}, "--ylim", "from 0 to 8;"),
+        (settings_of, BY_BATCH, {}, {}, "settings", "learning_rate, batch"),
+        (settings_of, BY_BATCH, {}, {"x": "offsets"}, "--x offsets", "no numeric"),
+        (settings_of, BY_BATCH, {}, CHOSEN, "settings", "--choose none"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(cells, made, options, place, content):
-    error = refusal(drawn, cells, options, **made)
+def test_what_cannot_be_drawn_is_said(picture, cells, made, options, place, words):
+    error = refusal(picture, cells=cells, options=options, **made)
     assert problems_of(error) == [(place, "")]
-    assert content in str(error)
+    assert words in str(error)
 
 
 @pytest.mark.parametrize(

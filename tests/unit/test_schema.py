@@ -9,14 +9,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import NESTED
 
-from tests.builders import VALIDATOR, cbm, grid_text, refusal
-
-
-def toy(line):
-    """Return a grid with one line that may replace another."""
-    field, _, value = line.partition(": ")
-    fields = {"offsets": "dd^b_s", "sampler": "PT_10", "epochs": None, "updates": "100"}
-    return grid_text("rbm", **fields | {field.removesuffix(":"): value})
+from tests.builders import VALIDATOR, cbm, grid_text, pairs, refusal
 
 
 def test_command_prints_the_schema():
@@ -45,23 +38,20 @@ def test_every_field_has_a_description_for_hovering():
         "learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]",
         "data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}",
         "data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header: no}]",
-        "sliding_factor: [0.01, {visible: 0, hidden: [0.1, 1e-2]}]",
-        "batch: [full, 50, '50', 1_000]",
-        "evaluate: {method: none, every: [50, 1 epoch]}",
-        "trials: '3'",
-        "description: yes",
-        "table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}",
-        "exclude: []",
+        "sliding_factor: [0.01, {visible: 0, hidden: [0.1, 1e-2]}]; offsets: dd^b_s",
+        "batch: [full, 50, '50', 1_000]; trials: '3'; description: yes; exclude: []",
         "when: [{if: {batch: [100]}, set: {data: mnist, momentum: 0.5, evaluate: {every: 3}}}]",
     ],
 )
 def test_schema_accepts_what_the_reader_accepts(line):
-    VALIDATOR.validate(yaml.safe_load(toy(line)))
-    assert read_grid("grid.yaml", text=toy(line)).experiments["toy"].cells
+    text = grid_text("rbm", **pairs(line))
+    VALIDATOR.validate(yaml.safe_load(text))
+    assert read_grid("grid.yaml", text=text).experiments["toy"].cells
 
 
 @pytest.mark.parametrize(
-    "text", ["[a]", "experiments: {}", "experiments: {a/b: {}}", toy("data: {path: {a: b}}")]
+    "text",
+    ["[a]", "experiments: {}", "experiments: {a/b: {}}", grid_text("rbm", data="{path: {}}")],
 )
 def test_schema_refuses_files_of_another_shape(text):
     refusal(read_grid, "grid.yaml", text=text)

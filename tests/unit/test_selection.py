@@ -224,19 +224,3 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     page = page_of((tmp_path / "page.html").read_text("utf-8"))
     assert all(rate in page.all("p", "note")[0].text for rate in rates)
     assert len(page.all("table", "cells")[0].all("tr")) == 1 + 6  # all rates are there
-
-
-def test_records_have_the_p_value_as_computed_and_the_corrected_one():
-    rng, values = np.random.default_rng(5), {"00": 2.0, "d0": 1.5, "dd": 0.0}
-    settings = [{"rate": 1, "offsets": name} for name in values]
-    trials = ([(0.0, v + rng.normal()) for _ in range(10)] for v in values.values())
-    cells = made_cells(*zip(settings, trials, strict=True), trials=10)
-    measured = with_measure(cells, None, statistic="final")
-    plain, held = (build_table(measured, correction=c).records() for c in (None, "holm"))
-    assert "p_value_holm" not in plain[0]
-    p, held_p = ([row["p_value"] for row in rows[:2]] for rows in (plain, held))
-    assert p == held_p
-    small, large = sorted(p)
-    corrected = sorted(row["p_value_holm"] for row in held[:2])
-    assert corrected == pytest.approx([2 * small, max(2 * small, large)])
-    assert all(row["effect_size"] > 0 for row in held[:2])  # of costs the best is lower, and better
