@@ -117,12 +117,18 @@ experiments:
     assert [it.init for it in cells] == ["zero", "zero", "inverse-sigmoid"]
 
 
+FACTORS = [f"\n    sliding_factor: {it}" for it in ("[0.1, 0.2]", "{hidden: [0.1, 0.2]}")]
+SIDES = "sliding_factor_visible", "sliding_factor_hidden"
+
+
 @pytest.mark.parametrize(
     ("given", "rows", "columns", "groups"),
     [
         ("{rows: model.hidden, columns: [init, batch]}", "model_hidden", "init batch", "data"),
         ("{columns: data}", "sampler learning_rate", "data", ""),
         ("{rows: offsets, groups: sampler}", "offsets", "", "sampler"),
+        ("{rows: sliding_factor, columns: init}" + FACTORS[0], " ".join(SIDES), "init", "data"),
+        ("{rows: sliding_factor, columns: init}" + FACTORS[1], SIDES[1], "init", "data"),
     ],
 )
 def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out(
@@ -196,8 +202,8 @@ def test_unknown_experiment_is_refused_with_the_names_there_are():
 
 
 BAR_OR_MNIST = without("data") + "    data: [mnist, {name: shifting-bar, size: 9, bar: 1}]\n"
+HALF = "sliding_factor.visible=0.01 sliding_factor.hidden=0.5"
 TITLES = "mnist", "flipped-mnist", "shifting-bar", "flipped-shifting-bar"
-SIDES = "sliding_factor.visible=0.01 sliding_factor.hidden=0.5"
 DECAYING = PLAIN.replace("0.1", "{start: 0.1, decay: 0.5, every: 10 epochs}")
 RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}]\n"
 
@@ -208,7 +214,7 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
         (PLAIN, "learning_rate=5e-2; updates=7", ["learning_rate.start=0.05 updates=7"]),
         (PLAIN, "epochs=3", ["updates=None epochs=3"]),
         (BAR_OR_MNIST, "data.flip=[off, on]", [f"data.title={title}" for title in TITLES]),
-        (PLAIN, "sliding_factor.hidden=0.5", [SIDES]),
+        (PLAIN, "sliding_factor.hidden=0.5", [HALF]),
         # Conditions may then hold nowhere, and fields have no effect
         (RATES, "learning_rate=0.3", ["learning_rate.start=0.3"]),
         (grid_text("dbm"), "model.hidden=[[7, 3], 4-2]", ["model.hidden=7-3", "model.hidden=4-2"]),
@@ -381,9 +387,8 @@ def test_each_value_needs_an_effect_on_some_cell():
     axes = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
     error = refused(axes + "    exclude: [{offsets: dd^b_s, sliding_factor: 0.1}]\n")
     assert problems_of(error) == [("9", "toy.sliding_factor")]
-    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.runs: 5}}]\n"
-    changed = changed.replace("evaluate.runs: 5", "evaluate: {runs: 5}")
-    assert problems_of(refused(PLAIN + changed)) == [("10", "toy.when.set.evaluate.runs")]
+    changed = "    when: [{if: {batch: 100}, set: {evaluate: {runs: 5}}}]\n"
+    assert problems_of(refused(PLAIN + changed)) == [("9", "toy.when.set.evaluate.runs")]
 
 
 def test_experiments_that_start_from_each_other_are_refused():

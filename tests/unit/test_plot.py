@@ -140,7 +140,6 @@ CD = grid(samplers=["CD-1"])
 BY_SCHEME = {"rows": ["offsets"], "columns": ["sampler", "learning_rate"]}
 OF_SETS = [*zip(SETS, (0.05, 0.1), strict=True)]
 TOLD = [cell(o, data=d, learning_rate=r) for d, r in OF_SETS for o in ("aa^b", "00")]
-APART = [it | {"data_flip": it["data"] == SETS[1], "init": it["offsets"]} for it in TOLD]
 KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for r in (0.1, 0.05)]
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
 OF_KIND = [f"gradient {g}, {r}" for g in ("natural", "standard") for r in RATES]
@@ -154,7 +153,6 @@ PANELS = {
     "as in the grid": (grid()[::-1], {}, {}, FOUR[::-1], BOTH[::-1]),
     "select": (grid(), {}, SELECT, [""], BOTH),
     "panels": (CD, {}, {"panels": ["offsets"]}, BOTH, RATES),
-    "follows": (APART, {}, {}, SETS, BOTH),
     "schemes in rows": (TOLD, BY_SCHEME, {}, SETS, BOTH),
     "rows": (KINDS, BY_KIND, {}, [""], OF_KIND),
     "metrics": (CD[:2], {"records": NORMS}, NORM, ["", ""], BOTH),
@@ -184,8 +182,7 @@ COST = {"metric": None, "column": "test_cost"}
 NAMES = {
     "total": ({}, {}, ["train log-likelihood (of all rows)"]),
     "cost": ({"scale": "per-sample"} | COST, {}, ["test cost (per row)"]),
-    "norms": ({"records": NORMS}, NORM, ["weight norm", "hidden bias norm"]),
-    "one": ({"records": NORMS}, NORM | OVER, ["norm"]),
+    "norms": ({"records": NORMS}, NORM | OVER, ["norm"]),
     "angles": ({"records": ANGLES}, ANGLE, OF_ANGLES),
 }
 
