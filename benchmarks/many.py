@@ -60,7 +60,7 @@ def main() -> None:
         grid.write_text(GRID.format(rates=rates, trials=choice.trials // choice.cells))
         run = [*cbm, "run", str(grid), "-o", str(out), "-j", choice.jobs]
         subprocess.run(
-            [*run[:-3], "-o", f"{folder}/warm", "--trials", "1", "--set", "offsets=00"], check=True
+            [*run[:-4], "-o", f"{folder}/warm", "--trials", "1", "--set", "offsets=00"], check=True
         )
         commands = {"run": run, "run again": run, "table": [*cbm, "table", str(out)]}
         print("| command | seconds | ms a trial | memory |\n|---|---|---|---|")

@@ -117,9 +117,6 @@ def specialised(kernel: Callable, *args: object) -> Callable:
 
 def _form(value: object) -> object:
     """What Numba's type of an argument depends on."""
-    if isinstance(value, tuple):
-        return type(value), tuple(map(_form, value))
     if isinstance(value, np.ndarray):
-        its = value.flags
-        return value.dtype.str, value.ndim, its.c_contiguous, its.f_contiguous, its.writeable, its.aligned
-    return type(value)
+        return value.dtype.num, value.ndim, value.flags.num
+    return (type(value), *map(_form, value)) if isinstance(value, tuple) else type(value)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ Rows = NDArray[np.uint8]  # of data, (n, units)
 
 def aligned_empty(shape: int | tuple[int, ...], kind: DTypeLike = np.float32) -> NDArray[Any]:
     """Numbers, not set yet, from a multiple of 64 bytes on: no vector lies across two cache lines."""
-    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    size = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(kind).itemsize
     work = np.empty(size + 64, np.uint8)
-    first = -work.ctypes.data % 64
+    first = -work.__array_interface__["data"][0] % 64
     return work[first : first + size].view(kind).reshape(shape)
 
 

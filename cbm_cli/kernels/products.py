@@ -92,40 +92,28 @@ class Bits(NamedTuple):
     shared: bool  # whether many products share W, all of which `hold` copies to the tiles
 
 
-def make_bits(rows: int, units: int, shared: int = 0) -> Bits:
+def make_bits(rows: int, units: int, shared: int = 0, packed: bool = True) -> Bits:
     """Allocate work arrays for a binary matrix (rows, units) and its products.
 
-    Many products may share one W, of ``shared`` columns.
+    Many products may share one W, of ``shared`` columns. Without packing there is a small tile alone.
     """
     words = -(-units // 16)
     tile = 16 * words if units <= _WHOLE else _CHUNK
-    tiles = -(-units // tile)
+    tiles = -(-units // tile) if packed else 0
     held = tiles * (-(-shared // _WIDEST) + 1) if shared else 1  # a panel of 48 may be half empty
     sizes = [n * _WIDEST for n in ((tile + 1) * held, 4 * 16, _BLOCK, 1)]
-    return _allocated(words, (tiles, rows, tile + _SPARE), rows, sizes, shared > 0)
+    if not packed:
+        words, sizes = 0, [16 * units if rows * units <= _SMALL_WORK else 0, 0, 0, 0]
+    work, ends = aligned(np.zeros(sum(sizes))), list(accumulate(sizes))
+    parts = [work[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    on, fours = np.zeros((tiles, rows, tile + _SPARE), np.uint16), np.zeros((tiles, rows), np.int64)
+    return Bits(np.zeros((words, rows), np.uint16), on, fours, *parts, shared > 0)
 
 
 def bits_for(rows: int, units: int, columns: int, shared: bool = False) -> Bits:
     """Allocate what `binary_product` needs for a W (units, columns), ``shared`` or not; it may be less."""
-    if worth_packing(rows, units, columns):
-        return make_bits(rows, units, columns if shared else 0)
-    return _allocated(0, (0, 0, 0), 0, [16 * units, 0, 0, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
-
-
-def _allocated(
-    words: int, lists: tuple[int, int, int], rows: int, sizes: list[int], shared: bool = False
-) -> Bits:
-    work, ends = aligned(np.zeros(sum(sizes))), list(accumulate(sizes))
-    return Bits(
-        np.zeros((words, rows), np.uint16),
-        np.zeros(lists, np.uint16),
-        np.zeros(lists[:2], np.int64),
-        *(work[end - size : end] for size, end in zip(sizes, ends, strict=True)),
-        shared,
-    )
-
-
-_NO_BITS = _allocated(0, (0, 0, 0), 0, [0, 0, 0, 0])
+    packed = worth_packing(rows, units, columns)
+    return make_bits(rows, units, columns if shared and packed else 0, packed)
 
 
 @lean
