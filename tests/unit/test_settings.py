@@ -108,14 +108,12 @@ rbm gradient: [centered, natural, {kind: natural, fisher: [marginal, diagonal], 
 auto-encoder evaluate: none -> evaluation temperatures = none 14500
 dbm evaluate: {method: ais, temperatures: 100} -> evaluation temperatures = ais 100
 rbm gradient: standard; offsets: 00 -> gradient.kind = standard
-rbm gradient: enhanced; offsets: aa^b -> gradient.kind = enhanced
 dbm gradient: enhanced; offsets: aaa -> gradient.kind = enhanced
 rbm gradient: {kind: [natural], scale_to: standard} -> gradient.scale_to = standard
 rbm gradient_from: [samples, exact]; offsets_from: [independent, random]
   -> gradient_from offsets_from
   = samples independent | samples random | exact independent | exact random
-all momentum: 0.9 -> momentum = 0.9
-all weight_decay: 0.0002 -> weight_decay.l1 weight_decay.l2 = 0.0 0.0002
+all momentum: 0.9; weight_decay: 0.0002 -> momentum weight_decay.l1 weight_decay.l2 = 0.9 0.0 0.0002
 all weight_decay: {l1: 1e-4} -> weight_decay.l1 weight_decay.l2 = 0.0001 0.0
 rbm sampler: [PCD-1, PCD-2]; chains: 5 -> chains = 5 | 5
 rbm shuffle: true; batch: full -> shuffle = True
@@ -123,9 +121,8 @@ rbm shuffle: true; batch: full -> shuffle = True
 rbm offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04] -> offsets batch = dd^b_s 4 | 00 4
 rbm learning_rate: [1e-3, .1, '1e-1'] -> learning_rate.start = 0.001 | 0.1
 rbm learning_rate: &rate 0.1; weight_scale: *rate -> weight_scale = 0.1
-rbm data: {name: bars-and-stripes, size: 3, flip: yes} -> data.flip = True
-rbm data: {name: bars-and-stripes, size: 3, flip: 'true'} -> data.flip = True
-rbm data: {name: bars-and-stripes, size: 3, flip: no} -> data.flip = False
+rbm data: {name: bars-and-stripes, size: 3, flip: [yes, no]} -> data.flip = True | False
+rbm data: {name: bars-and-stripes, size: 3, flip: ['true']} -> data.flip = True
 rbm epochs: ; updates: 1.5e3 -> updates = 1500
 rbm evaluate: [exact, none] -> evaluate.method = exact | none
 rbm start_from: some/machine -> start_from.path = some/machine
