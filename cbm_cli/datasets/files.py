@@ -145,7 +145,14 @@ def _rows_of(data: Any) -> Rows:
         return Rows(data, [*map(str, data.columns)])
     if np.ma.is_masked(data):
         data = data.astype(np.float64).filled(np.nan)
-    array, image = _filled(data) if issparse(data) else np.asarray(data), None
+    if issparse(data):
+        check_size(prod(data.shape) * data.dtype.itemsize)
+        if hasattr(data, "check_format"):
+            data.check_format(full_check=True)  # damaged ones write to memory that is not their own
+            if (np.diff(data.indptr) < 0).any():  # which is not checked of matrices that say they are empty
+                raise ValueError("a sparse matrix whose columns overlap")
+        data = data.toarray()
+    array, image = np.asarray(data), None
     if array.ndim > 2 and array.size and sum(n > 1 for n in array.shape[1:]) < 3:  # without channels
         sides = [n for n in array.shape[1:] if n > 1]
         image = Image(*sides) if len(sides) == 2 else None
@@ -218,15 +225,6 @@ def _flaws(rows: Rows, places: list[int], words: list[int], finite: NDArray) -> 
     return "; ".join(told)
 
 
-def _filled(matrix: Any) -> NDArray:
-    check_size(prod(matrix.shape) * matrix.dtype.itemsize)
-    if hasattr(matrix, "check_format"):
-        matrix.check_format(full_check=True)  # damaged ones write to memory that is not their own
-        if (np.diff(matrix.indptr) < 0).any():  # which is not checked of matrices that say they are empty
-            raise ValueError("a sparse matrix whose columns overlap")
-    return matrix.toarray()
-
-
 # Files
 
 
@@ -269,12 +267,12 @@ def _npz(content: bytes) -> dict[str, Any]:
         raise FieldError("is a ZIP archive without arrays, as Excel's are; save its rows as CSV or NPY")
     parts = _parts({name: one.shape for name, one in headers.items() if one.dtype.kind in "buif"})
     titles = {"names"} if "names" in headers and headers["names"].dtype.kind == "U" else set()
-    found = read_npz(io.BytesIO(content), {*parts.values(), *titles})
+    found: dict[str, Any] = read_npz(io.BytesIO(content), {*parts.values(), *titles})
     names = found["names"].ravel().tolist() if titles else []
-    return {
-        part: pd.DataFrame(found[one], columns=names) if found[one].shape[1:] == (len(names),) else found[one]
-        for part, one in parts.items()
-    }
+    for one in parts.values():
+        if found[one].shape[1:] == (len(names),):
+            found[one] = pd.DataFrame(found[one], columns=names)
+    return {part: found[one] for part, one in parts.items()}
 
 
 def _mat(content: bytes) -> dict[str, NDArray]:
@@ -325,8 +323,7 @@ def _parquet(content: bytes) -> pd.DataFrame:
     try:
         from pyarrow import parquet
     except ImportError:
-        told = "is a Parquet file, which pyarrow reads: pip install pyarrow"
-        raise FieldError(told) from None
+        raise FieldError("is a Parquet file, which pyarrow reads: pip install pyarrow") from None
     file = parquet.ParquetFile(io.BytesIO(content))
     check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
     return file.read().to_pandas()

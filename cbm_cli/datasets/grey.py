@@ -40,7 +40,6 @@ def binarised(
 def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArray], int]:
     """Return the units of all parts and the value that is surely on."""
     rows = {name: part.values for name, part in parts.items()}
-    where = parts["train"].where
     low = min(float(one.min()) for one in rows.values())
     top = max(float(one.max()) for one in rows.values())
     in_bytes = all(one.dtype == np.uint8 for one in rows.values())
@@ -59,8 +58,8 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDAr
     if binarise == "threshold" and (spec.threshold >= 1 or spec.threshold == 0):
         scale = 1.0  # in the file's units
     elif not spec.scale and scale > 1 and not (in_bytes and (top > 127 or parts["train"].image)):
-        told = f"{where}: values reach {end}, on an unknown scale; add scale: {end} (bytes: 255), or a "
-        raise FieldError(f"{told}threshold in the file's units, such as threshold: {between}", "scale")
+        told = f"values reach {end}, on an unknown scale; add scale: {end} (bytes: 255), or a threshold"
+        raise FieldError(f"{parts['train'].where}: {told} in the file's units: threshold: {between}", "scale")
     else:
         slack, told = NOISE * scale, f"values are 0 to {_exact(scale)}; {remedy}"
         _refuse(parts, lambda v: (v < -slack) | (v > scale + slack), told, "scale")

@@ -164,7 +164,7 @@ def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: tuple[str, 
 def _published(spec: DataSpec) -> Dataset:
     """Return a published data set from its files, each of which is compared with its checksum."""
     source = SOURCES[spec.name or ""]
-    rows: dict[str, np.ndarray] = {}
+    rows: dict[str, Any] = {}
     for file, path in source.locate().items():
         checked = check(file, path)
         if checked.verdict != "ok":
@@ -182,9 +182,8 @@ def _published(spec: DataSpec) -> Dataset:
     rows = {part: np.ascontiguousarray(rows[part]) for part in PARTS if part in rows}
     if source.grey:
         rows = binarised(rows, spec.binarise or "threshold", spec.threshold, 255)
-    parts: dict[str, Any] = rows
     levels = 255 if source.grey and spec.binarise == "none" else 1
-    return Dataset(source.name, **parts, levels=levels, image=source.image)
+    return Dataset(source.name, **rows, levels=levels, image=source.image)
 
 
 def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
