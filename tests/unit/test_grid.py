@@ -194,10 +194,8 @@ def test_a_default_serves_the_experiments_that_it_suits():
 def test_unknown_experiment_is_refused_with_the_names_there_are():
     grid = read(SEVERAL.replace("b: {}", "big-one: {}") + "groups: {both: [a, c]}\n")
     error = refusal(grid.select, ["a", "bigone"])
-    assert problems_of(error)[0][:2] == ("grid.yaml", "")
     first, *rest = str(error).split("\n")
-    assert "'bigone'" in first
-    assert first.endswith(" big-one?")
+    assert re.fullmatch("grid.yaml: .*'bigone'.* big-one\\?", first)
     assert rest == ["experiments: a, big-one, c", "groups: both"]
 
 
@@ -288,7 +286,7 @@ experiments:
 )
 def test_of_two_values_none_wins_in_silence(options, place, grid):
     result = cbm("run", "grid.yaml", "--dry-run", *options.split(), code=2)
-    assert place in result.stderr.splitlines()[-1]
+    assert result.stderr.splitlines()[-1].startswith(f"Error: {place}: ")
 
 
 # ---- What is wrong, and where ----
@@ -310,7 +308,6 @@ rbm data* = !data:; weight_scale: [1, 2, 3]
 rbm model.kind rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
 rbm offsets* 0 1 2 = [00, @0]
 rbm learning_rate 0 = @0 | @-0.5
-rbm learning_rate.start = !@learning_rate: {decay: 0.9}
 rbm learning_rate.decay 1 = {start: 1, decay: @1, every: 5}
 rbm learning_rate.decay* every = {start: 1, decay: @0.9}
 rbm learning_rate.every* decay = {start: 1, every: @5}
@@ -321,13 +318,12 @@ rbm learning_rate.steps* 1 = {start: 1, steps: @1 from 7 epochs + 0.1 from 7 epo
 rbm learning_rate.step steps = {start: 1, @step: 0.1 from 7 epochs}
 rbm -* updates epochs = !updates: 3
 rbm -* updates epochs = !epochs:
-rbm weight_scale = @small | @-1e-3 | @inf | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
+rbm weight_scale = @small | @inf | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
 rbm weight_scale* = @.inf | @!!float 1
 rbm sliding_factor 1 1.5 = @1.5
 rbm sliding_factor.hidden 0 = {hidden: @0}
 rbm sliding_factor.visible 0 -1 = {visible: @-1}
 rbm chains 1 = @0
-rbm gradient_from samples exact = @sample
 rbm shuffle never = @never
 rbm momentum 1 = @1
 rbm momentum 0 -0.1 = @-0.1
@@ -339,13 +335,11 @@ rbm evaluate.every = {every: @5 minutes}
 rbm evaluate.parts train+valid+test = {parts: @train+tset}
 rbm trials = @0 | @[1, 2]
 rbm seed 0 -1 = @-1
-rbm description = @[a]
 rbm table.groups* model_hiden model_hidden = {groups: [data, @model_hiden]}
 rbm table.rows* evaluate_every record_every = {rows: @every}
 rbm table.columns* data rows = {rows: [data, init], columns: [@data]}
-rbm table.row rows = {@row: init}
 rbm exclude = @{offsets: 00} | [@00]
-rbm exclude* = [@{offsets: 00}] | [@{batch: 2}] | [@{data: {flip: on}}]
+rbm exclude* = [@{offsets: 00}] | [@{data: {flip: on}}]
 rbm -* exclude = !exclude: [{data: {flip: off}}]
 rbm exclude.data.flip data = [{@data.flip: on}]
 rbm exclude = [@{}]
@@ -402,7 +396,6 @@ def test_errors_found_with_the_data_name_the_place_of_their_field():
     (cell,) = toy.cells
     for error, where, place in (
         (CbmError("too many", field="batch"), (), "9: toy.batch: too many"),
-        (CbmError("odd", field="data.size"), (), "3: toy.data.size: odd"),
         (CbmError("a.csv: missing"), ["data"], "3: toy.data: a.csv: missing"),
         (CbmError("no", field="evaluate"), (), "2: toy.evaluate: no"),
         (CbmError("no field"), (), "2: toy: no field"),
@@ -427,10 +420,9 @@ experiments:
   two:
     exclude: [{init: one}]
 """
-    places = (
-        "1 defaults.trials, 2 default, 3 grups, 6 one.data.bar, 6 one.data.sise, 7 one.sampler, "
-    )
-    places += "8 one.learning_rate, 8 one.learning_rate, 9 one.sampler, 10 one, 13 two.exclude.init"
+    places = "1 defaults.trials, 2 default, 3 grups, 6 one.data.bar, 6 one.data.sise, "
+    places += "7 one.sampler, 8 one.learning_rate, 8 one.learning_rate, 9 one.sampler, 10 one, "
+    places += "13 two.exclude.init"
     assert ", ".join(map(" ".join, problems_of(refused(text)))) == places
     found = problems_of(refused(PLAIN + "    chains: 5\n  other: {data: mnst}\n"))
     assert found[:2] == [("9", "toy.chains"), ("10", "other.data")]

@@ -82,7 +82,6 @@ dbm init* a.npz = @zero; start_from: {path: a.npz}
 rbm table.choose* learning_rate = {choose: @learnin_rate}; learning_rate: [0.1, 0.2]
 rbm table.choose* = {choose: @batch}
 rbm table.by* = {by: @valid}
-rbm table.by = {choose: learning_rate, by: @holdout}; learning_rate: [0.1, 0.2]
 rbm table.choose* = {choose: @learning_rate, rows: learning_rate}; learning_rate: [0.1, 0.2]
 rbm start_from.machine* experiment = {path: a.npz, machine: @best-valid}
 """
