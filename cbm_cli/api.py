@@ -238,12 +238,12 @@ def run(
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
     from cbm_cli.cli.output import live
-    from cbm_cli.cores import cores
     from cbm_cli.execution.agenda import make_agenda
     from cbm_cli.execution.precompile import precompile
     from cbm_cli.execution.progress import RunProgress
     from cbm_cli.execution.run import run_agenda
     from cbm_cli.grid.read import read_grid
+    from cbm_cli.kernels.sharing import cores
 
     check_whole("run", 0, jobs=jobs)
     text, path = (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))

@@ -14,8 +14,8 @@ from click.core import ParameterSource
 
 from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, results_and
 from cbm_cli.cli.output import live, note, print_list, say
-from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.kernels.sharing import cores
 from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cbm_cli.cli.options import Target, command, output, refuse_input, results_and
 from cbm_cli.cli.output import note, print_list
-from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError
+from cbm_cli.kernels.sharing import cores
 from cbm_cli.text import count as counted
 
 

@@ -14,8 +14,8 @@ import click
 
 from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, output, results_and
 from cbm_cli.cli.output import live, note, say, to_type
-from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.kernels.sharing import cores
 from cbm_cli.text import count, duration, valid_json
 
 if TYPE_CHECKING:

@@ -1,14 +1,25 @@
 """Threads that do independent things of one work, as blocks of rows; an update of a machine takes one."""
 
+import math
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-
-from cbm_cli.cores import cores
+from pathlib import Path
 
 CORES: ContextVar[int] = ContextVar("cores", default=1)  # that the work of this context may use
+_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container of Linux
+
+
+def cores() -> int:
+    """Return how many cores this process may use, of those that its container has."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # there is no such file, or "max" in it
+        quota, period = map(int, _LIMIT.read_text("utf-8").split())
+        own = min(own, math.ceil(quota / period))
+    return own
 
 
 @contextmanager

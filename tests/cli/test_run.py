@@ -17,10 +17,10 @@ import pandas as pd
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.api import open_results
-from cbm_cli.cores import cores
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
+from cbm_cli.kernels.sharing import cores
 from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
 
@@ -316,7 +316,7 @@ def test_a_run_has_a_worker_for_each_core_that_its_container_has(
 ):
     if limit:
         (tmp_path / "cpu.max").write_text(limit)
-    monkeypatch.setattr("cbm_cli.cores._LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr("cbm_cli.kernels.sharing._LIMIT", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     assert cores() == left
 
