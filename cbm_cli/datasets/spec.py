@@ -95,7 +95,7 @@ class DataSpec(BaseModel):
     bar: _Count | None = about(None, "Shifting Bar: pixels that are on")
     flip: bool = about(False, "Exchange zeros and ones")
     binarise: Literal["threshold", "sample", "none"] | None = about(None, "How grey values become units")
-    threshold: _Threshold = about(0.5, "Values above it are on; 1 or more: in the file's units")
+    threshold: _Threshold = about(0.5, "Values above it are on: a share of the scale, from 1 on a value")
     path: FileName | None = about(None, "A file of rows; NPZ and MAT may hold all parts")
     valid: FileName | None = about(None, "With path: a file of rows for validation")
     test: FileName | None = about(None, "With path: a file of rows for testing")

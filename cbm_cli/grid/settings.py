@@ -194,7 +194,7 @@ class GradientChoice(Frozen):
         "joint", "natural: covariance of (x h, x, h), of its mean given x, or its diagonal"
     )
     damping: NotNegative = about(0.0, "natural: added to the diagonal of the Fisher matrix")
-    scale_to: Literal["none", "standard", "centered"] = about("none", "Gradient that lends its length")
+    scale_to: Literal["none", "standard", "centered"] = about("none", "Gradient whose length a step has")
 
 
 Watched = Literal["likelihood", "pseudo-likelihood"]
