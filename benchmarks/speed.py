@@ -161,8 +161,8 @@ def likelihood() -> Iterator[Row]:
 def deep() -> Iterator[Row]:
     """Updates of a DBM, with mean field of exactly three rounds: no mean stays within the tolerance."""
     data, (n, m, rounds) = rows_of("mnist"), (784, 500, 3)
-    model, mean_field = {"kind": "dbm", "hidden": (m, m)}, {"rounds": rounds, "tolerance": 1e-30}
-    trainer = learner(data, m, offsets="ddd^b_s", model=model, mean_field=mean_field)
+    trainer = learner(data, m, offsets="ddd^b_s", model={"kind": "dbm", "hidden": [m, m]})
+    trainer.plan = trainer.plan._replace(rounds=rounds, tolerance=np.float32(1e-30))
     W, x, h = numbers(n + m, m), numbers(100, n + m), numbers(100, m)
     arrays = {"W": W, "x": x, "h": h, "v": numbers(100, n), "V": W[:n], "e": numbers(100, m), "U": W[n:]}
     rest = "h W'", "x W", "x' h", "x' h"
