@@ -18,6 +18,7 @@ from cbm_cli.cli import main
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.schema import json_schema
 from click.testing import CliRunner
+from scipy.io import savemat
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -203,4 +204,11 @@ def arrays(*alone, **named):
     """Content of an NPY file of one array, or of an NPZ file of named arrays."""
     stream = io.BytesIO()
     np.save(stream, *alone) if alone else np.savez(stream, **named)
+    return stream.getvalue()
+
+
+def mat(version="5", compressed=True, **named):
+    """Content of a MAT file of named arrays."""
+    stream = io.BytesIO()
+    savemat(stream, named, format=version, do_compression=compressed and version == "5")
     return stream.getvalue()
