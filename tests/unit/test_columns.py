@@ -97,7 +97,7 @@ def test_names_that_only_begin_or_end_like_labels_are_units():
     assert load(path="rows.csv").names == tuple(names)
 
 
-NAMED = "{},a,b\n1,0,1\n2,1,0\n3,1,1\n"
+NAMED = "{},a,b\n9,0,1\n7,1,0\n8,1,1\n"
 R = '"a" "b"\n"1" 0 1\n"2" 1 0\n"3" 1 1\n'  # write.table
 
 
@@ -105,7 +105,8 @@ R = '"a" "b"\n"1" 0 1\n"2" 1 0\n"3" 1 1\n'  # write.table
     ("text", "listed"),
     [
         *((NAMED.format(name), "1") for name in ("", "#", "Unnamed: 0")),
-        *((NAMED.format(name), name) for name in ("No.", "row", "n")),  # it counts the rows
+        *((NAMED.format(name), name) for name in ("No.", "row")),
+        ("n,a,b\n1,0,1\n2,1,0\n3,1,1\n", "n"),  # it counts the rows
         *((text, "1") for text in (R, R.replace('"', ""), R.replace(" ", "\t"))),
         ("id,a,b,class\n9,0,1,1\n7,1,0,0\n8,1,1,1\n", "id, class"),
         ("id,a,b,species\n9,0,1,setosa\n7,1,0,setosa\n8,1,1,virginica\n", "id, species"),

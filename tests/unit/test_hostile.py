@@ -33,7 +33,6 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from scipy.io import savemat
 from scipy.sparse import csr_matrix
 
 from tests.builders import (
@@ -45,6 +44,7 @@ from tests.builders import (
     holds,
     idx,
     lines,
+    mat,
     problems_of,
     refusal,
     run_grid,
@@ -71,12 +71,6 @@ def limited(monkeypatch, limit):
 
 
 # Damaged files: any change of a small file is read, or refused in one line that names it
-
-
-def mat_file(compressed, **found):
-    stream = io.BytesIO()
-    savemat(stream, {"train": ROWS.astype(float)} | found, do_compression=compressed)
-    return stream.getvalue()
 
 
 MILLIONS = arrays(np.zeros(30_000_000, np.uint8))
@@ -156,13 +150,13 @@ def test_inputs_that_once_failed_are_refused(path, monkeypatch):
 
 def test_a_sparse_array_that_points_outside_of_itself_is_refused():
     """SciPy's toarray writes to memory that is not its own."""
-    content = bytearray(mat_file(False, train=csr_matrix(np.eye(3))))
+    content = bytearray(mat(compressed=False, train=csr_matrix(np.eye(3))))
     at = content.index(np.arange(3, dtype="<i4").tobytes())
     for value in (3, -1, 2**31 - 1):
         content[at : at + 4] = np.array(value, "<i4").tobytes()
         Path("bad.mat").write_bytes(content)
         assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
-    content = mat_file(False, train=csr_matrix(np.eye(3)))
+    content = mat(compressed=False, train=csr_matrix(np.eye(3)))
     starts = (np.array(of, "<i4").tobytes() for of in ([0, 1, 2, 3], [0, 2**28, -(2**28), 0]))
     Path("bad.mat").write_bytes(content.replace(*starts))  # an empty matrix, by its last number
     assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
@@ -171,13 +165,13 @@ def test_a_sparse_array_that_points_outside_of_itself_is_refused():
 @pytest.mark.parametrize(
     ("at", "value"), [(128, 99), (132, 7), (136, 99), (145, 8), (152, 99), (156, 3), (184, 14)]
 )
-@pytest.mark.parametrize("more", [{}, {"train": csr_matrix(np.eye(3))}])
+@pytest.mark.parametrize("more", [{"train": ROWS * 1.0}, {"train": csr_matrix(np.eye(3))}])
 def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value, more):
-    content = bytearray(mat_file(False, **more))
+    content = bytearray(mat(compressed=False, **more))
     content[at] = value
     Path("bad.mat").write_bytes(content)
     assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat")
-    Path("bad.mat").write_bytes(mat_file(True, **more)[:-9])
+    Path("bad.mat").write_bytes(mat(**more)[:-9])
     assert holds(refusal(read_rows, Path("bad.mat")), "cut short")
 
 
@@ -212,8 +206,11 @@ BOMBS = {
     "npz member": (zipped(train=MILLIONS), "30,000,128"),
     "npz header": (zipped(train=claimed((2**40,))), "8,796,093,022,208"),
     "npz understated": (zipped(train=MILLIONS).replace(SIZE, (138).to_bytes(4, "little")), ""),
-    "mat compressed": (mat_file(True, train=np.zeros((3000, 10_000), np.uint8)), ""),
-    "mat shape": (mat_file(False).replace(SHAPE, b"\xff\xff\xff\x7f\5\0\0\0"), ""),
+    "mat compressed": (mat(train=np.zeros((3000, 10_000), np.uint8)), ""),
+    "mat shape": (
+        mat(compressed=False, train=ROWS * 1.0).replace(SHAPE, b"\xff\xff\xff\x7f\5\0\0\0"),
+        "",
+    ),
     "libsvm": (b"1 1000000:1\n" * 40, "40,000,000"),
     "libsvm items": (b"1 1:1\n" * 500_000, "12,000,000"),
     "columns": (b"1," * 200_000 + b"1\n", "100,000"),
@@ -354,8 +351,7 @@ def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
 def test_names_of_data_and_files_that_cannot_be_are_refused_at_their_place(data, field, told):
     Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", f"{{{data}}}"))
     refused = cbm("run", "grid.yaml", "-j", 0, code=2)
-    ((place, found),) = problems_of(refused)
-    assert (place.partition(":")[0], found) == ("5", f"bars.{field}")
+    assert problems_of(refused) == [("5", f"bars.{field}")]
     assert holds(refused.stderr, told)
     assert not CONTROL.search(refused.stderr.replace("\n", ""))
 
@@ -447,8 +443,7 @@ def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
 
 def test_markup_of_rich_is_text(capsys):
     Console().print(bar(0.5, ["[red]x :smile:", "[bold]y"]))
-    said = capsys.readouterr().out
-    assert [word in said for word in ("[red]x :smile:", "[bold]y")] == [True] * 2
+    assert holds(capsys.readouterr().out, "[red]x :smile:|[bold]y")
 
 
 def test_a_note_is_printed_above_the_bar_and_not_into_it(monkeypatch, capsys):
