@@ -94,8 +94,7 @@ other = pytest.fixture(serving, name="other")  # another mirror, which has all f
 
 @pytest.fixture(autouse=True)
 def _away_from_this_machine(monkeypatch, tmp_path):
-    instantly = SimpleNamespace(sleep=lambda seconds: None)  # between tries
-    monkeypatch.setattr("pooch.core.time", instantly)
+    monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))
     for variable in ("CBM_DATA_DIR", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -282,8 +281,7 @@ def test_what_cannot_be_fetched_is_said(toy, command, told):
 
 def test_a_folder_that_cannot_be_written_is_named(toy, monkeypatch):
     monkeypatch.setenv("CBM_DATA_DIR", __file__)
-    refused = fetch(code=2)
-    assert holds(refused.stderr, f"{__file__}/binary/toy|CBM_DATA_DIR")
+    assert holds(fetch(code=2).stderr, f"{__file__}/binary/toy|CBM_DATA_DIR")
 
 
 def test_addresses_and_checksums_are_well_formed():

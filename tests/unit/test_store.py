@@ -64,11 +64,8 @@ def written(path, *records):
 
 
 def known(path):
-    """What is finished in a journal, as another process reads it."""
-    runs = Journal(Path(path)).read().runs
-    return {
-        (run_id, n) for run_id, lines in runs.items() for n, line in lines.items() if line.finished
-    }
+    """What is in a journal, as another process reads it."""
+    return {(run_id, n) for run_id, lines in Journal(path).read().runs.items() for n in lines}
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -392,9 +389,7 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(store):
 
 def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
     code = "import pathlib, time; from cbm_cli.results.writing import locked\n"
-    code += (
-        f"with locked(pathlib.Path({str(tmp_path)!r})): print('locked', flush=True); time.sleep(60)"
-    )
+    code += f"with locked(pathlib.Path({str(tmp_path)!r})): print(flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     holder.stdout.readline()
     with pytest.raises(CbmError, match=f"process {holder.pid} on"), locked(tmp_path):
