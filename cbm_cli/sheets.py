@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from cbm_cli.text import FORMULA, harmless, valid_json
+from cbm_cli.text import harmless, not_computed, valid_json
 
 _COLUMN_WIDTH = 246  # points: \columnwidth of a journal with two columns
 
@@ -27,7 +27,6 @@ _LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 _LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{}}}"}
 _MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
 _TEXT_MARKS = {"": " ", "bold": "*", "underline": "_"}
-_NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?|-inf"
 
 
 class Label(NamedTuple):
@@ -216,8 +215,7 @@ def _csv(sheet: Sheet) -> str:
     def spelled(value: Any) -> Any:
         if isinstance(value, float):
             return "" if math.isnan(value) else format(value, ".10g")
-        formula = isinstance(value, str) and FORMULA.match(value) and not re.fullmatch(_NUMBER, value)
-        return f"'{value}" if formula else value  # a spreadsheet would compute it
+        return not_computed(value)
 
     stream, records = io.StringIO(), sheet.records
     if records:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 # Characters that change a terminal, its lines or the order of letters, and half characters
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-FORMULA = re.compile("[=+@-]")  # where a text begins that spreadsheets compute
+_NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?|-inf"
 LARGEST = 2**53  # whole number up to which all are exact as float64
 _ENDLESS = 10**20  # replaces all larger whole numbers, so that none takes long to read
 _TENS = r"[eE]\+?0*\d{1,3}"
@@ -27,6 +27,12 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 def harmless(text: str, kept: str = "\n\t") -> str:
     r"""Return text that does nothing to a terminal: control characters, but those kept, as ``\u001b``."""
     return CONTROL.sub(lambda found: found[0] if found[0] in kept else rf"\u{ord(found[0]):04x}", text)
+
+
+def not_computed(value: Any) -> Any:
+    """Return a value of a CSV file, with ``'`` before a text that a spreadsheet would compute."""
+    formula = isinstance(value, str) and value[:1] in tuple("=+@-") and not re.fullmatch(_NUMBER, value)
+    return f"'{value}" if formula else value
 
 
 def whole_number(given: Any) -> Any:

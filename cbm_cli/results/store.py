@@ -28,7 +28,7 @@ from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.journal import FORMAT, Journal, Line, LineHead, Manifest, Row, TrialKey, sealed, unsealed
 from cbm_cli.results.outcome import MachineArrays, Outcome, Progress
 from cbm_cli.results.writing import EXPORTS, FOLDERS, PART, write_atomically, write_if_changed
-from cbm_cli.text import text_of
+from cbm_cli.text import not_computed, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,7 +210,8 @@ class Store:
             names |= dict.fromkeys(name for name in row if name not in settings)
         writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asked[row["run_id"]] | row for row in rows)
+        whole = (asked[row["run_id"]] | row for row in rows)
+        writer.writerows({name: not_computed(value) for name, value in row.items()} for row in whole)
         write_atomically(summary, text.getvalue().encode())
 
     def finish(self) -> None:

@@ -441,6 +441,13 @@ def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
     assert row == "'=1+1,'+cmd|x,'@x,'-x,-1.5,-1.5,+2e-3,a=b"
 
 
+def test_a_data_set_named_like_a_formula_is_text_in_the_summary():
+    Path("=rows.csv").write_text("1,1\n0,1\n1,1\n")
+    data = "[{path: '=rows.csv'}, {path: '=rows.csv', name: '@b', columns: [1]}]"
+    found = run_grid(grid_text("rbm", data=data, batch="full"), "--set", "trials=1")
+    assert [row["data"] for row in summary(found, "toy")] == ["'=rows", "'@b"]
+
+
 def test_markup_of_rich_is_text(capsys):
     Console().print(bar(0.5, ["[red]x :smile:", "[bold]y"]))
     assert holds(capsys.readouterr().out, "[red]x :smile:|[bold]y")
