@@ -29,10 +29,10 @@ against these functions. Numbers are those of the paper's equations in print, na
                                 rescale
 
 ``theta`` is (W, b, c) of shapes (N, M), (N,), (M,), as is a gradient; ``offsets`` are (mu, lam), (N,), (M,).
-Rows of data or of samples are x (R, N), with hidden units h (R, M). Every array may have axes in front of
-these, such as one for trials: each trial is computed by itself. Logarithms are in nats. Samplers take their
-uniform numbers u: a unit is on where u < p. A deep machine is flattened into an RBM: x holds the units of
-its even layers side by side, h those of its odd layers.
+Rows of data or of samples are x (R, N), with hidden units h (R, M). Where recorders take many snapshots of a
+machine at once, in free energies, means and `plain_step`, arrays may have axes in front of these. Logarithms
+are in nats. Samplers take their uniform numbers u: a unit is on where u < p. A deep machine is flattened into
+an RBM: x holds the units of its even layers side by side, h those of its odd layers.
 
 Results are in the precision of the arrays; tests take float64.
 """
@@ -47,24 +47,17 @@ from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]  # of floats, in the precision of the arguments
 Number = float | Array  # a number, or one for every unit
-Rate = float | Array  # a number, or one for every trial
 Theta = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,)
 Offsets = tuple[Array, Array]  # mu (N,), lam (M,)
 Gains = tuple[float, float]  # factors of what goes up to h and down to x
 Pairs = Sequence[tuple[Theta, Offsets]]  # neighbouring layers of an auto encoder, from the bottom
 
-# --- Arrays, with and without axes in front ---
+# --- Arrays ---
 
 
 def per_row(values: Number) -> Number:
     """Numbers of units, (..., units), as (..., 1, units), for every row; one number stays as it is."""
     return values[..., None, :] if getattr(values, "ndim", 0) else values  # type: ignore[index]
-
-
-def per_trial(rate: Rate, array: Array) -> Rate:
-    """Numbers of trials, (...), with an axis of length 1 for each further one of an array."""
-    missing = array.ndim - getattr(rate, "ndim", array.ndim)
-    return rate.reshape(rate.shape + (1,) * missing) if missing else rate  # type: ignore[union-attr]
 
 
 def times(matrix: Array, vector: Array) -> Array:
@@ -133,7 +126,7 @@ def log_partition(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 
 
 def log_likelihood(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """log p(x) of each row (R,)."""
-    return -free_energy(x, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)[..., None]
+    return -free_energy(x, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)
 
 
 def flip(theta: Theta, offsets: Offsets, f: Array, g: Array) -> tuple[Theta, Offsets]:
@@ -173,8 +166,8 @@ def joint_phase(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.
     """All pairs of states (x, h) with p(x, h), those of h running fastest."""
     pairs = states(c.shape[-1] + b.shape[-1], W.dtype)
     x, h = pairs[:, c.shape[-1] :], pairs[:, : c.shape[-1]]
-    log_z = log_partition(W, b, c, mu, lam)[..., None]
-    return Ensemble(x, h, np.exp(-energy(x, h, W, b, c, mu, lam) - log_z))
+    p = np.exp(-energy(x, h, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam))
+    return Ensemble(x, h, p)
 
 
 def means(phase: Ensemble) -> tuple[Array, Array]:
@@ -223,11 +216,9 @@ def fisher(phase: Ensemble) -> Array:
     it, for the `model_phase`; an estimate of either for samples with hidden states or hidden means.
     """
     x, h, p = phase
-    xh = x[..., :, None] * h[..., None, :]
-    sides = xh.reshape(*xh.shape[:-2], -1), x, h
-    s = np.concat([np.broadcast_to(side, (*p.shape, side.shape[-1])) for side in sides], axis=-1)
-    s = s - per_row(times(s.mT, p))
-    return (s * p[..., None]).mT @ s
+    s = np.hstack([(x[:, :, None] * h[:, None, :]).reshape(len(p), -1), x, h])
+    s = s - p @ s
+    return (s * p[:, None]).T @ s
 
 
 def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
@@ -235,11 +226,11 @@ def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
 
     F is a `fisher` matrix, or its diagonal as a matrix for the diagonal approximation.
     """
-    dW, db, dc = standard
-    damped = F + damping * np.eye(F.shape[-1], dtype=F.dtype)
-    step = times(np.linalg.pinv(damped, len(F) * np.finfo(F.dtype).eps), flat(standard))
-    at_c, at_b = -dc.shape[-1], -dc.shape[-1] - db.shape[-1]
-    return step[..., :at_b].reshape(dW.shape), step[..., at_b:at_c], step[..., at_c:]
+    dW, db, _ = standard
+    damped = F + damping * np.eye(len(F), dtype=F.dtype)
+    step = np.linalg.pinv(damped, len(F) * np.finfo(F.dtype).eps) @ flat(standard)
+    W, b, c = np.split(step, [dW.size, dW.size + len(db)])
+    return W.reshape(dW.shape), b, c
 
 
 # --- Offsets ---
@@ -280,7 +271,7 @@ def algorithm_1(
     batches: Iterable[Array],
     sample: Sampler,
     estimate: Estimator,
-    rates: tuple[Rate, Number, Number],
+    rates: tuple[float, Number, Number],
     before: bool = True,
 ) -> tuple[Theta, Offsets]:
     """Train a centered machine: Algorithm 1. Arguments as in `algorithm_2`, theta as in the energy (4)."""
@@ -305,7 +296,7 @@ def algorithm_2(
     batches: Iterable[Array],
     sample: Sampler,
     estimate: Estimator,
-    rates: tuple[Rate, Number, Number],
+    rates: tuple[float, Number, Number],
     before: bool = True,
 ) -> tuple[Theta, Offsets]:
     """Train a plain machine with the centered gradient: Algorithm 2, the one that the kernels follow.
@@ -344,22 +335,22 @@ def inverse_sigmoid(mean: Array) -> Array:
 # --- Steps ---
 
 
-def ascend(theta: Theta, direction: Theta, eta: Rate) -> Theta:
+def ascend(theta: Theta, direction: Theta, eta: float) -> Theta:
     """Return theta + eta * direction."""
-    W, b, c = (value + per_trial(eta, d) * d for value, d in zip(theta, direction, strict=True))
+    W, b, c = (value + eta * d for value, d in zip(theta, direction, strict=True))
     return W, b, c
 
 
-def accumulate(old: Theta, direction: Theta, rate: Rate, kept: Rate) -> Theta:
+def accumulate(old: Theta, direction: Theta, rate: float, kept: float) -> Theta:
     """kept * old + rate * direction, such as the velocity of momentum, which is then added to theta."""
-    W, b, c = (per_trial(kept, value) * value for value in old)
+    W, b, c = (kept * value for value in old)
     return ascend((W, b, c), direction, rate)
 
 
 def rescale(direction: Theta, other: Theta) -> Theta:
     """The direction with the Euclidean norm of another, over all parameters."""
     norm, target = ((flat(each) ** 2).sum(-1) ** 0.5 for each in (direction, other))
-    W, b, c = (d * per_trial(target / norm, d) for d in direction)
+    W, b, c = (d * (target / norm) for d in direction)
     return W, b, c
 
 
@@ -411,16 +402,13 @@ def swap(samples: ChainStates, theta: Theta, beta: Array, u: Array, parity: int)
 
     With the Metropolis probability min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))); beta, u are (K,).
     """
-    (x, h, to_h), (_, b, c), pairs = samples, theta, len(beta) - 1
+    (x, h, to_h), (_, b, c), order = samples, theta, np.arange(len(beta))
     E = -times(x, b) - times(h, c) - (to_h * h).sum(-1)  # `energy`, with x W at hand
-    gain = (beta[:-1] - beta[1:]) * (E[..., :-1] - E[..., 1:])
-    meet = np.arange(pairs) % 2 == parity
-    agree = meet & (u[..., :-1] < np.exp(np.clip(gain, None, 0)))
-    no, old, n, m = np.zeros_like(agree[..., :1]), np.concat(samples, axis=-1), x.shape[-1], h.shape[-1]
-    lower, upper = (np.concat(sides, axis=-1)[..., None] for sides in ([agree, no], [no, agree]))
-    below, above = (np.concat([old[..., k:, :], old[..., :k, :]], axis=-2) for k in (-1, 1))
-    new = np.where(lower, above, np.where(upper, below, old))
-    return ChainStates(new[..., :n], new[..., n : n + m], new[..., n + m :])
+    for k in range(parity, len(beta) - 1, 2):
+        gain = (beta[k] - beta[k + 1]) * (E[k] - E[k + 1])
+        if u[k] < np.exp(min(gain, 0.0)):
+            order[[k, k + 1]] = k + 1, k
+    return ChainStates(*(each[order] for each in samples))
 
 
 def tempered_sweep(
@@ -488,7 +476,7 @@ def pretrained(rbms: Pairs) -> tuple[list[Array], list[Array], list[Array]]:
 
 def mean_field(
     x: Array, start: Array, theta: Theta, tolerance: float = 1e-4, rounds: int = 100
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, int]:
     """Mean-field posterior of the hidden layers given the visible layer x (R, n).
 
     Each round sets the even layers, then the odd ones, to their best response to each other; it is the last
@@ -502,20 +490,15 @@ def mean_field(
         Rounds made; rounds + 1 without convergence.
     """
     (W, b, c), n = theta, x.shape[-1]
-    even = per_row(start) + np.zeros_like(x[..., :1])
-    odd = hidden_mean(np.concat([x, even], axis=-1), W, c)
-    made, goes_on = 0, np.ones_like(odd[..., 0, 0]) == 1
-    for _ in range(rounds):
-        old = np.concat([even, odd], axis=-1)
-        even = visible_mean(odd, W[..., n:, :], b[..., n:])
-        odd = hidden_mean(np.concat([x, even], axis=-1), W, c)
-        new = np.concat([even, odd], axis=-1)
-        new, made = np.where(goes_on[..., None, None], new, old), made + goes_on
-        even, odd = new[..., : b.shape[-1] - n], new[..., b.shape[-1] - n :]
-        goes_on = goes_on & ~(np.amax(np.abs(new - old), axis=(-2, -1)) < tolerance)
-        if not goes_on.any():
-            break
-    return even, odd, made + goes_on
+    even = np.broadcast_to(start, (len(x), len(start)))
+    odd = hidden_mean(np.hstack([x, even]), W, c)
+    for made in range(1, rounds + 1):
+        old = np.hstack([even, odd])
+        even = visible_mean(odd, W[n:], b[n:])
+        odd = hidden_mean(np.hstack([x, even]), W, c)
+        if np.abs(np.hstack([even, odd]) - old).max() < tolerance:
+            return even, odd, made
+    return even, odd, rounds + 1
 
 
 def entropy(p: Array) -> Array:
@@ -528,8 +511,8 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
 
     The energy is linear in every unit, so that its expectation is the energy of the means.
     """
-    both = np.concat([x, even], axis=-1)
-    return -energy(both, odd, *theta) + entropy(even) + entropy(odd) - log_partition(*theta)[..., None]
+    both = np.hstack([x, even])
+    return -energy(both, odd, *theta) + entropy(even) + entropy(odd) - log_partition(*theta)
 
 
 # --- Auto encoders ---
