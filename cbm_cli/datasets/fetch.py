@@ -13,7 +13,7 @@ from typing import Any
 
 from cbm_cli.datasets.files import reading, unpacked
 from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find, home
-from cbm_cli.errors import FieldError
+from cbm_cli.errors import CbmError, FieldError
 
 TRIES = 3  # downloads from one address that may break off
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
@@ -107,14 +107,21 @@ def _lacking(form: Sequence[File], folder: Path) -> list[File]:
 
 
 def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
-    """Get a file from the first address that has it; only the right content replaces an old file."""
+    """Get a file from the first address that has it; only the right content replaces an old file.
+
+    What breaks off is tried again; what an address refuses (as 404) is not.
+    """
     import pooch
     from requests import RequestException
 
+    def refuse(answer: Any, **_: Any) -> None:
+        if 400 <= answer.status_code < 500:
+            raise CbmError(f"answers {answer.status_code}")  # which pooch does not know
+
     pooch.get_logger().setLevel("ERROR")
     folder.mkdir(parents=True, exist_ok=True)
-    headers, problems = {"Accept-Encoding": "identity"}, []
-    loader = pooch.HTTPDownloader(False, 1 << 14, timeout=TIMEOUT, headers=headers)
+    how: Any = {"headers": {"Accept-Encoding": "identity"}, "hooks": {"response": refuse}}
+    loader, problems = pooch.HTTPDownloader(False, 1 << 14, timeout=TIMEOUT, **how), list[str]()
     for url in file.urls:
         say(f"fetching {url}")
         base, _, name = url.rpartition("/")
@@ -122,6 +129,9 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
             store = pooch.create(part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1)
             try:
                 found = store.fetch(name, downloader=loader)
+            except CbmError as refusal:
+                problems.append(f"{url} {refusal}")
+                continue
             except (RequestException, ValueError) as error:
                 answer = getattr(getattr(error, "response", None), "status_code", "")
                 told = f"answers {answer}" if answer else "broke off or cannot be reached"

@@ -197,6 +197,16 @@ def test_the_next_mirror_is_tried_after_one_that_fails(mood, toy, server, other,
     assert other.requests == [URL]
 
 
+def test_an_address_that_refuses_is_asked_once(toy, server, place):
+    toy(mirrors=(server,))
+    content = server.files.pop(URL)
+    assert holds(fetch(code=2).stderr, f"{server.address}{URL} answers 404. By hand")
+    assert server.requests.count(URL) == 1
+    server.files[URL] = content
+    fetch()
+    assert_whole(place)
+
+
 @pytest.mark.parametrize("mood", ["truncated", "stalled"])
 def test_an_interrupted_download_starts_again(mood, toy, server, other, place, monkeypatch):
     monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
