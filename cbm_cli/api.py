@@ -76,8 +76,10 @@ class ResultFrames:
         """Return one row per finished trial, of one experiment or of all, as in summary.csv."""
         import pandas as pd
 
-        names = [experiment] if experiment else self._results.require_experiments()
-        frames = [self._results.store(name).summary() for name in names]
+        stores, lost = self._results.readable([experiment] if experiment else ())
+        if lost:
+            warnings.warn(str(lost), stacklevel=2)
+        frames = [store.summary() for store in stores]
         # those without a row would turn the numbers of trials into floats
         return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True).copy()
 

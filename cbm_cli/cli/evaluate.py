@@ -69,9 +69,13 @@ def evaluate(
     if models:
         _evaluate_files(models, source, chosen, as_json, workers)
         return
-    stores = [target.results().store(name) for name in target.experiments()]
+    stores, lost = target.results().readable(target.names)
     with locked(target.folder), data_in(folder_of_data(source)):
-        _evaluate_results(stores, select, chosen, as_json, {"workers": workers, "again": again})
+        whole = _evaluate_results(stores, select, chosen, as_json, {"workers": workers, "again": again})
+    if lost:
+        raise lost
+    if not whole:
+        raise SystemExit(IncompleteError.exit_code)
 
 
 def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_json: bool, jobs: int) -> None:
@@ -140,7 +144,8 @@ def _shown(answer: dict[str, Any]) -> list[str]:
 
 def _evaluate_results(
     stores: Sequence[Store], wanted: Pairs, how: Method, as_json: bool, effort: Mapping[str, Any]
-) -> None:
+) -> bool:
+    """Evaluate the trials of experiments; return whether all of them could be."""
     from cbm_cli.results.selection import select_cells
 
     whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)
@@ -163,8 +168,7 @@ def _evaluate_results(
         if evaluated > kept:
             note(f"{store.folder / 'summary.csv'}: columns added")
         whole = whole and bool(found) and not damaged and not any(one.problem for one in found)
-    if not whole:
-        raise SystemExit(IncompleteError.exit_code)
+    return whole
 
 
 def _all_of(

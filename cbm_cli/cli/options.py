@@ -232,10 +232,6 @@ class Target:
         is_name = self.names and self.folder == Path("results") and not self.folder.exists()
         return Results(Path(self.names[0]) if is_name else self.folder)  # what else could it be?
 
-    def experiments(self) -> Sequence[str]:
-        """Return the experiments that are named, each once, or all of the folder."""
-        return [*dict.fromkeys(self.names)] or self.results().require_experiments()
-
     def models(self) -> list[Path]:
         """Return the machines if a machine is named: files, and RUN:TRIAL in the folder."""
         from cbm_cli.results.folder import is_machine, is_machine_file

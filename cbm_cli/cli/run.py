@@ -181,15 +181,19 @@ def verify(
         line = f"{its.experiment} {its.run_id} trial {its.number}: {its.verdict}{reason}"
         say(valid_json(asdict(its)) if as_json else line)
 
-    names, workers = target.experiments(), cores() if jobs is None else jobs
+    results, workers = target.results(), cores() if jobs is None else jobs
+    stores, lost = results.readable(target.names)
+    names = [store.experiment for store in stores]
     many = sample if isinstance(sample, int) else None
     with data_in(folder_of_data(source)):
-        verify_trials(target.results(), names, many, tell, workers=workers, code=not no_code, announce=note)
+        verify_trials(results, names, many, tell, workers=workers, code=not no_code, announce=note)
     if not found:
         raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
     note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
     for versions, n in (+made).items():
         note(f"{n:,} of the different ones: made with {versions or 'this computer and these versions'}")
+    if lost:
+        raise lost
     if found[DIFFERENT] or found[DAMAGED]:
         raise SystemExit(1)
     if found.total() == found[CANNOT]:

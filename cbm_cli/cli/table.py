@@ -33,7 +33,7 @@ def table(target: Target, format_: str, **choices: Any) -> None:
     --statistic: the value at the best validation value (best-valid), the best over training (max), the last
     one (final), or the one where the mean over trials is best (max-of-mean).
     """
-    for one in tables(target.results(), target.experiments(), **choices):
+    for one in tables(target.results(), target.names, **choices):
         click.echo(one.sheet().render(format_), nl=False)
 
 
@@ -45,7 +45,8 @@ def tables(results: Results, experiments: Sequence[str], **choices: Any) -> Iter
     which = {name: choices.pop(name) for name in _OF_CELLS if name in choices}
     given = ((axis, choices.pop(axis, None)) for axis in ("rows", "columns", "groups"))
     axes = {axis: names for axis, names in given if names is not None}
-    for cells in read_cells([results.store(name) for name in experiments], **which):
+    stores, lost = results.readable(experiments)
+    for cells in read_cells(stores, lost=lost, **which):
         yield build_table(cells, axes=axes, **choices)
 
 
@@ -60,5 +61,9 @@ def report(target: Target, output: Path) -> None:
     """
     from cbm_cli.report.page import write_report
 
-    write_report(target.results(), target.names, output)
+    results = target.results()
+    stores, lost = results.readable(target.names)
+    write_report(results, stores, output)
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")
+    if lost:
+        raise lost

@@ -24,19 +24,10 @@ VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _NAMED = 3  # experiments in the heading
 
 
-def write_report(results: Results, experiments: Sequence[str], path: Path) -> None:
-    """Write the page of some experiments, or of all.
-
-    Raises
-    ------
-    CbmError
-        Unknown experiment, or the file cannot be written.
-    IncompleteError
-        The folder holds no results.
-    """
+def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
+    """Write the page of some experiments of a folder; CbmError if the file cannot be written."""
     from jinja2 import Environment, StrictUndefined
 
-    stores = [results.store(name) for name in experiments or results.require_experiments()]
     names = [store.experiment for store in stores]
     shown = ", ".join(names) if len(names) <= _NAMED else count(len(names), "experiment")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)

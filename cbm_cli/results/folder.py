@@ -44,6 +44,23 @@ class Results:
             raise (CbmError if foreign else IncompleteError)(told)
         return names
 
+    def readable(self, names: Iterable[str] = ()) -> tuple[list[Store], CbmError | None]:
+        """Return experiments, by default all, and an error that names those whose manifests cannot be read.
+
+        It is to be raised once the others are shown; where there are no others, it is raised at once.
+        """
+        stores, lost = list[Store](), list[str]()
+        for store in map(self.store, dict.fromkeys(names or self.require_experiments())):
+            try:
+                store.manifest()
+                stores.append(store)
+            except CbmError as error:
+                lost.append(str(error))
+        told = CbmError("\n".join(lost)) if lost else None
+        if told and not stores:
+            raise told
+        return stores, told
+
     def only(self, experiment: str | None) -> str:
         """Return the named experiment, or the only one; CbmError if there are several."""
         names = self.require_experiments()
@@ -84,18 +101,15 @@ def _where_results_are(folder: Path) -> str:
     return f"make some with: cbm run experiments.yaml{into}"
 
 
-def list_experiments(results: Results) -> list[dict[str, Any]]:
-    """Return a record per experiment: data, cells, numbers of trials by status, and the date."""
-    found = []
-    for store in map(results.store, results.require_experiments()):
-        manifest, runs = store.manifest(), list_runs(store)
-        about: dict[str, Any] = {"experiment": store.experiment, "description": manifest.description}
-        about |= {"data": list(dict.fromkeys(cell["data"] for cell in manifest.cells)), "cells": len(runs)}
-        states = ("finished", "planned", "beyond", "interrupted", "failed")
-        about |= {state: sum(run[state] for run in runs) for state in states}
-        about["other_runs"] = len(other_runs(store, {run["run_id"] for run in runs}))
-        found.append(about | {"when": max((run["when"] for run in runs if run["when"]), default=None)})
-    return found
+def describe_experiment(store: Store) -> dict[str, Any]:
+    """Return its description, data, cells, numbers of trials by status, and the date."""
+    manifest, runs = store.manifest(), list_runs(store)
+    about: dict[str, Any] = {"experiment": store.experiment, "description": manifest.description}
+    about |= {"data": list(dict.fromkeys(cell["data"] for cell in manifest.cells)), "cells": len(runs)}
+    states = ("finished", "planned", "beyond", "interrupted", "failed")
+    about |= {state: sum(run[state] for run in runs) for state in states}
+    about["other_runs"] = len(other_runs(store, {run["run_id"] for run in runs}))
+    return about | {"when": max((run["when"] for run in runs if run["when"]), default=None)}
 
 
 def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:

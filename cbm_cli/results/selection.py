@@ -181,11 +181,12 @@ def read_cells(
     select: Wanted = (),
     choose: Sequence[str] | None = None,
     by: str | None = None,
+    lost: CbmError | None = None,
 ) -> Iterator[Cells]:
     """Yield the cells of experiments, by default in the metric and statistic of their tables.
 
     ``select``: settings with their values; experiments that have no such cell are left out. ``choose``,
-    ``by``: see `choosing_of`.
+    ``by``: see `choosing_of`. ``lost`` is raised at the end, as of other experiments.
 
     Raises
     ------
@@ -195,21 +196,20 @@ def read_cells(
         No trial is finished.
     """
     manifests = select_cells([store.manifest() for store in stores], select)
-    nothing: IncompleteError | None = None  # raised at the end, so that the others are shown
     for store, manifest in zip(stores, manifests, strict=True):
         frame = store.summary()
         if select:
             frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest.cells])]
         if frame.empty or not manifest.cells:
-            nothing = nothing or (store.nothing_yet() if manifest.cells or not select else None)
+            lost = lost or (store.nothing_yet() if manifest.cells or not select else None)
             continue
         cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
         try:
             yield with_measure(cells, choosing_of(manifest.table, choose, by), metric, statistic)
         except CbmError as error:  # of what is asked, which other experiments may have
             raise CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error)) from None
-    if nothing:
-        raise nothing
+    if lost:  # after the others are shown
+        raise lost
 
 
 def with_measure(

@@ -228,13 +228,15 @@ class Store:
     def manifest(self) -> Manifest:
         """Return the grid that was last run; CbmError if it is missing or damaged."""
         again = "cbm run with its grid writes it again and keeps finished trials"
-        self.check_format()
         try:
+            self.check_format()
             return unsealed(self._manifest.read_bytes(), Manifest)
         except FileNotFoundError:
             raise CbmError(f"{self._manifest}: missing; {again}") from None
         except (ValueError, TypeError):
             raise CbmError(f"{self._manifest}: damaged; {again}") from None
+        except OSError as error:
+            raise CbmError(f"{self._manifest}: cannot be read: {error.strerror}") from None
 
     def summary(self) -> "pd.DataFrame":
         """Return one row per finished trial of the grid that was last run, in the grid's order."""

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import cbm_cli
 import pytest
+from cbm_cli.api import open_results
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Progress, Store, journal
@@ -335,6 +337,21 @@ def test_a_manifest_that_cannot_be_read_is_named(store, harm):
     assert find_machine(Path(f"out/{key[0]}:0"))[1] == machine  # which is not damaged
     assert [8] in numbers(run("out"))
     assert store.manifest().trials == 2  # written again
+
+
+@pytest.mark.parametrize("harm", ["cut", "missing"])
+def test_a_manifest_that_cannot_be_read_costs_its_experiment_and_no_other(store, harm):
+    shutil.copytree("out/bars", "out/later")
+    report, evaluate = "report out -o page.html", "evaluate out --exact -j 0"
+    commands = ["ls out", "ls out bars later", "table out", "best out", report, evaluate]
+    commands.append("verify out --sample 2 -j 0")
+    HARMS[harm]()
+    for command in commands:
+        refused = cbm(*command.split(), code=2)
+        assert problems_of(refused) == [(str(MANIFEST), "")]
+        assert "later" in Path("page.html").read_text() if command == report else refused.stdout
+    with pytest.warns(UserWarning, match=str(MANIFEST)):
+        assert {*open_results("out").summaries()["experiment"]} == {"later"}
 
 
 @pytest.mark.parametrize(
