@@ -93,7 +93,7 @@ def test_data_are_described_before_a_run_and_half_of_an_odd_width_rounds_down(gr
     assert machine.load("toy:0").sizes == (5, 2)
 
 
-def test_every_trial_is_counted_once(grid):
+def test_a_trial_of_two_experiments_is_trained_once_and_kept_by_both(grid):
     more = GRID.partition("experiments:\n")[2].replace("bars:", "more:")
     grid(GRID + more.replace("[00, dd^b_s]", "[00, aa]"))
     assert [2, 16, 4] in numbers(cbm("run", "grid.yaml", "--dry-run").stderr)
@@ -101,13 +101,13 @@ def test_every_trial_is_counted_once(grid):
     run("bars")
     assert dry() == [12, 4, 8]  # each experiment holds all of its trials
     assert [4, 12, 8] in numbers(run())
-    assert [len(summary("results", name)) for name in ("bars", "more")] == [8, 8]
-
-
-def test_next_steps_can_be_typed(grid):
-    said = run()
-    assert "cbm plot results curves bars -o curves.png\n" in said
-    assert "cbm table results" in said
+    run("-o", "at-once")
+    kept = [
+        [row | {"experiment": ""} for row in summary("at-once", name) if row["offsets"] == "00"]
+        for name in ("bars", "more")
+    ]
+    assert kept[0] == kept[1]  # with the seconds of training
+    assert len(kept[0]) == 4
 
 
 def test_a_dry_run_counts_and_with_finished_trials_shows_how_long_the_others_take(finished):
@@ -136,7 +136,6 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
     assert "gone" in cbm("ls", "grid.yaml").stdout
     for _ in range(2):  # the second time all trials are done, and some are still lacking
         assert re.search(r"^bars: .*\bgone$", run("--available", code=3), re.M)
-    assert [*Store(Path("results/bars")).summary()["data"]] == ["bars-and-stripes"] * 8
     np.savez("gone.npz", train=np.eye(6))
     said = run("--available")
     assert [8, 16, 8] in numbers(said)

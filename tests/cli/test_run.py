@@ -38,9 +38,8 @@ def run(*options, out="out", code=0):
 
 
 def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
-    grid(
-        GRID.replace("100", "40").replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s")
-    )
+    text = GRID.replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s")
+    grid(text.replace("updates: 100", "updates: 40"))
     run()
     (experiment,) = read_grid(Path("grid.yaml")).select()
     rows = load("bars-and-stripes", size=2)
@@ -146,13 +145,12 @@ def test_tables_that_are_missing_are_written_again(grid):
 
 
 def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):
-    whole, path = trials_of("out"), Path("out/bars/trials.jsonl")
-    *_, last = lines_of().values()
-    path.write_bytes(path.read_bytes().partition(last)[0] + last[:200])
-    assert "[n=1/2]" in cbm("table", "out").stdout
-    assert cbm("table", "out").stderr == ""  # it may be a line that is being written
+    path = Path("out/bars/trials.jsonl")
+    path.write_bytes(path.read_bytes()[:-200])
+    shown = cbm("table", "out")
+    assert "[n=1/2]" in shown.stdout
+    assert shown.stderr == ""  # it may be a line that is being written
     assert [7, 8, 1] in numbers(run())
-    assert trials_of("out") == whole
 
 
 def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(finished, monkeypatch):
@@ -181,7 +179,6 @@ def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
     ("field", "tiny", "huge"),
     [
         ("learning_rate", "1e-300", "1e39"),
-        ("learning_rate", "{start: 1e-46, decay: 0.5, every: 5 updates}", "{start: 1e39}"),
         ("learning_rate", "{start: 1e-46}", "{start: 0.1, steps: 1e39 from 5 updates}"),
         ("weight_decay.l1", "{l1: 1e-60}", "{l1: 1e39}"),
         ("weight_decay.l2", "{l2: 1e-60}", "{l2: 1e39}"),
@@ -205,7 +202,6 @@ def test_batches_and_epochs_count_as_they_should_and_evaluation_can_be_left_out(
     assert (curve["update"][:3], curve["epoch"][:3]) == ([0, 4, 8], [0, 2, 4])
     assert (curve["update"][-1], curve["epoch"][-1]) == (21, 10.5)
     run("--set", "evaluate={method: none}", out="none")
-    assert len(summary("none")) == 8
     assert [*next(iter(contents_of("none", kinds=["curve"]).values()))] == ["update", "epoch"]
 
 
@@ -227,11 +223,11 @@ def test_results_are_stored_as_documented(finished):
 
 
 def test_few_small_files_hold_many_small_trials(grid):
-    run("--set", "learning_rate=[0.1, 0.2]", "--trials", 3)
-    kept = [path for path in Path("out").rglob("*") if path.is_file()]
+    run("--trials", 6)
+    kept = [path.stat().st_size for path in Path("out").rglob("*") if path.is_file()]
     assert len(summary("out")) == 24
-    assert len(kept) <= 12
-    assert sum(path.stat().st_size for path in kept) < 100_000
+    assert len(kept) <= 8
+    assert sum(kept) < 100_000
 
 
 def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(finished):
@@ -249,12 +245,12 @@ def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(fi
 def test_names_that_look_like_numbers_stay_names(grid):
     Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
     names = ["nan", "007", "NA", "null", "1e5", "None", "inf"]
-    common = "trials: 1, offsets: 00, sampler: CD-1, learning_rate: 0.1, updates: 20, batch: full"
-    text = f"defaults: {{{common}, model: {{kind: rbm, hidden: 2}}}}\nexperiments:"
+    text = "defaults: {trials: 1, sampler: CD-1, offsets: 00, learning_rate: 0.1, updates: 20, "
+    text += "batch: full, model: {kind: rbm, hidden: 2}}\nexperiments:\n"
     for name in names:
         data = f'data: {{path: rows.csv, name: "{name}"}}'
-        text += f'\n  "{name}": {{{data}}}'
-        text += f'\n  again-{name}: {{{data}, start_from: {{experiment: "{name}"}}}}'
+        text += f'  "{name}": {{{data}}}\n'
+        text += f'  again-{name}: {{{data}, start_from: {{experiment: "{name}"}}}}\n'
     grid(text)
     run()
     for name in names:
@@ -282,42 +278,38 @@ def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(gri
         assert len(re.findall(r"trial [01]: ZeroDivisionError", said)) == 8
         assert not re.search("cbm (plot|table)", said)  # of nothing
         (shown,) = re.findall(r"cbm (ls out \S+)", said)
-        run_id = shown.split()[-1]
         assert cbm(*shown.split()).stdout.count("ZeroDivisionError: ") == 2
         assert {json.loads(line)["state"] for line in lines_of().values()} == {"failed"}
-        grid(SINGLE)
-        assert run_id in run(code=1)
+    grid(SINGLE)
     run()
     states = [json.loads(line)["state"] for line in lines_of().values()]
     assert (states.count("finished"), states.count("failed")) == (1, 7)
     assert "ZeroDivisionError" in cbm(*shown.split()).stdout  # of the trial nobody asks for now
 
 
-@pytest.mark.parametrize("debugging", ["0", "1"])
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [(ValueError("of nobody"), 1, "of nobody|CBM_DEBUG"), (CbmError("ours"), 2, "ours")],
 )
 def test_an_unforeseen_error_is_one_line_that_shows_how_to_see_where(
-    grid, monkeypatch, error, code, told, debugging
+    grid, monkeypatch, error, code, told
 ):
     monkeypatch.setattr("cbm_cli.cli.run._run_and_show", Mock(side_effect=error))
-    monkeypatch.setenv("CBM_DEBUG", debugging)
-    said = run(code=code)
-    assert holds(said.splitlines()[-1], told)
-    assert ("Traceback" in said) == (debugging == "1")
+    for debugging in ("0", "1"):
+        monkeypatch.setenv("CBM_DEBUG", debugging)
+        said = run(code=code)
+        assert holds(said.splitlines()[-1], told)
+        assert ("Traceback" in said) == (debugging == "1")
 
 
-@pytest.mark.parametrize(
-    ("limit", "left"), [(None, 8), ("max 100000\n", 8), ("250000 100000\n", 3)]
-)
+@pytest.mark.parametrize(("limit", "left"), [("max 100000\n", 8), ("250000 100000\n", 3)])
 def test_a_run_has_a_worker_for_each_core_that_its_container_has(
     monkeypatch, tmp_path, limit, left
 ):
-    if limit:
-        (tmp_path / "cpu.max").write_text(limit)
     monkeypatch.setattr("cbm_cli.kernels.sharing._LIMIT", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert cores() == 8
+    (tmp_path / "cpu.max").write_text(limit)
     assert cores() == left
 
 

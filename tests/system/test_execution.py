@@ -18,7 +18,6 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
 
-from tests.builders import GRID, run_grid, summary
 from tests.trainings import toy_jobs
 
 
@@ -233,17 +232,3 @@ def test_messages_of_dask_itself_are_not_shown():
         log.setLevel(logging.NOTSET)
     pool.silence_dask()
     assert not any(log.isEnabledFor(logging.CRITICAL) for log in logs)
-
-
-def test_a_trial_that_two_experiments_ask_for_is_trained_once_and_kept_by_both(tmp_path):
-    cells = GRID.partition("  bars:\n")[2]
-    results = run_grid(
-        f"{GRID}  other:\n{cells.replace('[CD-1, PT_4]', '[CD-1, PCD-1]')}", folder=tmp_path
-    )
-    kept = []
-    for name in ("bars", "other"):
-        rows = [row for row in summary(results, name) if row["sampler"] == "CD-1"]
-        assert {row.pop("experiment") for row in rows} == {name}
-        kept.append(rows)
-    assert kept[0] == kept[1]  # with the seconds of training
-    assert len(kept[0]) == 4
