@@ -54,8 +54,7 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
     found = pd.DataFrame(sound()).astype({column: float}).groupby("offsets")[column].mean()
     assert shown == [(scheme, f"{mean:.4f}", "2") for scheme, mean in found.items()]
     lines = cbm("evaluate", "out", "--exact", "--json", "-j", 0).stdout.splitlines()
-    told = {"experiment", "trial", "train_log_likelihood_exact"}
-    told |= {f"exact_{name}" for name in ("log_z", "rows", "version")}
+    told = {"experiment", "trial", column, "exact_log_z", "exact_rows", "exact_version"}
     assert [json.loads(line).keys() for line in lines] == [told] * 4
 
 
@@ -100,17 +99,16 @@ def test_pictures_of_values_explain_open_markers_of_doubtful_estimates(tmp_path)
     rows = pd.read_csv(results / "bars/summary.csv")
     doubtful = (rows["effective_sample_size_final"] < 2).sum()
     assert 0 < doubtful < len(rows)
-    for kind in ("finals", "settings"):
-        figure, said = figure_of("plot", results, kind, "bars", "--statistic", "final")
-        assert holds(said, f"Open|{doubtful}")
-        if kind == "finals":
-            clouds = [cloud for axes in figure.axes for cloud in axes.collections]
-            dots = [tuple(face) for cloud in clouds for face in cloud.get_facecolor()]
-            assert dots.count((1, 1, 1, 1)) == doubtful
-        else:
-            lines = [line for axes in figure.axes for line in axes.lines]
-            hollow = [one for one in lines if one.get_markerfacecolor() == "white"]
-            assert 0 < sum(len(one.get_xdata()) for one in hollow) < 4
+    figure, said = figure_of("plot", results, "finals", "bars", "--statistic", "final")
+    assert holds(said, f"Open|{doubtful}")
+    clouds = [cloud for axes in figure.axes for cloud in axes.collections]
+    dots = [tuple(face) for cloud in clouds for face in cloud.get_facecolor()]
+    assert dots.count((1, 1, 1, 1)) == doubtful
+    figure, said = figure_of("plot", results, "settings", "bars", "--statistic", "final")
+    assert holds(said, f"Open|{doubtful}")
+    lines = [line for axes in figure.axes for line in axes.lines]
+    hollow = [one for one in lines if one.get_markerfacecolor() == "white"]
+    assert 0 < sum(len(one.get_xdata()) for one in hollow) < 4
 
 
 def test_a_table_shows_how_its_values_were_made_and_that_they_differ():
@@ -138,7 +136,6 @@ def test_a_table_counts_doubtful_evaluations_and_shows_what_is_proved_of_disprov
     total = float(other["n_train"])  # the scale of this grid's table
     mean = total * (-36.25 + float(other["train_log_likelihood_ais"])) / 2
     assert f"≤ {mean:.2f} ± " in told
-    assert rf"$\le {int(mean)}$" in cbm(*TABLE, "--format", "latex").stdout
     cells = pd.read_csv(StringIO(cbm(*TABLE, "--format", "csv").stdout), comment="#")
     assert cells["at_most"].tolist().count(1) == 1 == cells["at_most"].sum()
     assert cells["mean"][cells["at_most"] == 1].item() == pytest.approx(mean)
@@ -165,17 +162,15 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
     train, test = map(json.loads, cbm("evaluate", *words, "rows.npz", "--json").stdout.splitlines())
     assert (train["part"], train["log_likelihood"]["n"], test.pop("part")) == ("train", 9, "test")
     assert test == json.loads(cbm("evaluate", *words, "test.npy", "--json").stdout)
+    shown = cbm("evaluate", *words, "rows.npz").stdout
+    assert re.search(rf"(?s)train\n.*\(9 rows\).*test\n.*\({len(rows) - 9} rows\)", shown)
     Path("narrow.svm").write_text("1 1:1 3:1\n-1 2:1\n")  # as wide as the machine all the same
     np.save("narrow.npy", np.array([[1, 0, 1, 0], [0, 1, 0, 0]]))
     one, other = (cbm("evaluate", *words, f"narrow.{end}").stdout for end in ("svm", "npy"))
     assert one == other
-    shown = cbm("evaluate", *words, "rows.npz").stdout
-    assert re.search(rf"(?s)train\n.*\(9 rows\).*test\n.*\({len(rows) - 9} rows\)", shown)
 
 
-@pytest.mark.parametrize(
-    ("layers", "kind"), [(nets.RBM, "rbm"), (nets.TWO, "dbm"), (nets.THREE, "dbm")]
-)
+@pytest.mark.parametrize(("layers", "kind"), [(nets.RBM, "rbm"), (nets.THREE, "dbm")])
 def test_without_rows_log_z_and_its_proved_bound_are_printed(layers, kind):
     machine = nets.layered(layers, 1)
     np.savez("m.npz", **nets.machine_file(machine, kind))
@@ -190,13 +185,11 @@ def test_without_rows_log_z_and_its_proved_bound_are_printed(layers, kind):
     assert expected - 2 < least < expected + 1e-4
     assert holds(said.stderr, "m.npz|--data|log Z|chains")
     assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
-    assert "--data" in cbm("evaluate", "m.npz", "--pseudo", code=2).stderr
 
 
-@pytest.mark.parametrize(("layers", "kind"), [(nets.RBM, "rbm"), (nets.TWO, "dbm")])
-def test_a_doubtful_estimate_advises_more_temperatures(layers, kind):
-    np.savez("m.npz", **nets.machine_file(nets.layered(layers, 1, scale=5.0), kind))
-    np.savez("rows.npz", train=(rows := nets.visible_rows(layers)), test=rows)
+def test_a_doubtful_estimate_of_a_deep_machine_advises_more_temperatures():
+    np.savez("m.npz", **nets.machine_file(nets.layered(nets.TWO, 1, scale=5.0)))
+    np.savez("rows.npz", train=(rows := nets.visible_rows(nets.TWO)), test=rows)
     few = "--ais", "--runs", 2, "--temperatures", 3
     said = cbm("evaluate", "m.npz", *few, "--data", "rows.npz", "--json")
     assert [json.loads(line)["doubtful"] for line in said.stdout.splitlines()] == [True, True]
