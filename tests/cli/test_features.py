@@ -7,7 +7,7 @@ import pytest
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.loading import load
 from cbm_cli.machines.files import read_machine
-from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
+from cbm_cli.machines.representations import chosen, hidden_means, represent, unbalanced
 from cbm_cli.report.learned import normalised, shape_of, tile_panel
 from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
@@ -47,15 +47,6 @@ def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
     assert_allclose(hidden, expected, rtol=0, atol=1e-6)
 
 
-def test_an_auto_encoder_represents_a_row_by_the_outputs_of_its_encoder():
-    its, arrays = save(DEEP, "auto-encoder")
-    y = ROWS
-    for i, layer in enumerate(represent(its, ROWS)[0]):
-        W, o, b = arrays[f"weights_{i}"], arrays[f"offsets_{i}"], arrays[f"biases_{i + 1}"]
-        y = sigmoid(b + (y - o) @ W)
-        assert_allclose(layer, y, rtol=0, atol=5e-6)
-
-
 @pytest.mark.parametrize("sizes", [DEEP, (4, 3, 2, 3, 2)])
 def test_mean_field_starts_at_the_offsets_and_ends_where_every_layer_answers_to_its_neighbours(
     sizes,
@@ -81,19 +72,11 @@ def test_rows_whose_mean_field_has_not_settled_are_counted():
     assert len(features("rows.npy").stderr.splitlines()) == 1  # where it wrote
 
 
-def test_filters_of_higher_layers_are_projected_through_the_layers_below():
-    its, _ = save(DEEPER, "dbm")
-    W, V, U = its.weights
-    for found, expected in zip(filters(its), (W, W @ V, W @ V @ U), strict=True):
-        assert_allclose(found, expected.T, rtol=0, atol=1e-6)
-
-
 def test_filters_are_chosen_at_random_each_once_in_order():
-    few, all_of_them = (its.tolist() for its in chosen((50, 3), 10, seed=1))
-    assert sorted({*few}) == few
-    assert (len(few), max(few) < 50, all_of_them) == (10, True, [0, 1, 2])
-    again, other = (chosen((50, 3), 10, seed=seed)[0].tolist() for seed in (1, 2))
-    assert again == few != other
+    few, every = (its.tolist() for its in chosen((50, 3), 10, seed=1))
+    assert few == sorted({*few})
+    assert (len(few), max(few) < 50, every) == (10, True, [0, 1, 2])
+    assert few == chosen((50, 3), 10, seed=1)[0].tolist() != chosen((50, 3), 10, seed=2)[0].tolist()
 
 
 def test_a_filter_is_normalised_by_itself_about_grey_and_long_lines_lie_under_each_other():
@@ -111,12 +94,14 @@ def test_a_picture_is_of_the_size_and_order_of_the_data_else_square_or_a_line():
     assert shape_of(None, 128) == (1, 128, "C")
 
 
-@pytest.mark.parametrize(("sizes", "kind"), [(RBM, "rbm"), (DEEPER, "dbm"), (DEEP, "auto-encoder")])
-@pytest.mark.parametrize("layer", [(), ("--layer", 1)])
+@pytest.mark.parametrize(
+    ("sizes", "kind", "layer"),
+    [(RBM, "rbm", ()), (DEEPER, "dbm", ("--layer", 2)), (DEEP, "auto-encoder", ())],
+)
 def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kind, layer):
     its, _ = save(sizes, kind)
     np.savez("rows.npz", train=ROWS, test=ROWS[::3])
-    told, shown = features("rows.npz", *layer), 1 if layer else len(sizes) - 1
+    told, shown = features("rows.npz", *layer), 2 if layer else len(sizes) - 1
     assert holds(told.stderr, f"out.npz|layer {shown}")
     train, _ = represent(its, ROWS)
     head, *lines = told.stdout.splitlines()

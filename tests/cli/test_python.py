@@ -59,12 +59,11 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
 
 
 @pytest.mark.parametrize("layers", [nets.RBM, nets.TWO])
-@pytest.mark.parametrize(
-    ("method", "options"), [("exact", {}), ("ais", {"temperatures": 50, "runs": 20})]
-)
-def test_evaluate_returns_what_the_command_prints(layers, method, options):
+@pytest.mark.parametrize("options", [{}, {"temperatures": 50, "runs": 20}])
+def test_evaluate_returns_what_the_command_prints(layers, options):
     found, _ = machine(layers)
     np.save("rows.npy", X := nets.visible_rows(layers)[:7])
+    method = "ais" if options else "exact"
     typed = [word for name, value in options.items() for word in (f"--{name}", value)]
     printed = evaluate_file(f"--{method}", *typed, "--json")
     assert found.evaluate(X, method, **options) == printed
@@ -85,7 +84,6 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
     assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
     assert_allclose(found.filters(), W.T, atol=1e-6)
     assert_array_equal(found.free_energy(csr_array(X)), found.free_energy(X))
-    assert found.sample(2, start=X, steps=1).shape == (2, nets.RBM[0])
     grey = np.random.default_rng(1).random((3, nets.RBM[0]))  # is taken as it is
     joint = [np.exp(grey @ b + (grey @ W + c) @ h) for h in states(nets.RBM[1])]
     assert_allclose(found.free_energy(grey), -np.log(np.sum(joint, axis=0)), atol=1e-10)
@@ -94,7 +92,8 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
     deep, X = machine(nets.THREE)[0], nets.visible_rows(nets.THREE)
     assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*nets.THREE[1:]]
     assert_array_equal(deep.transform(X), deep.transform(X, 3))
-    assert deep.filters(2).shape == (nets.THREE[2], nets.THREE[0])
+    V, U = deep.parameters.weights[:2]
+    assert_allclose(deep.filters(2), (V @ U).T, atol=1e-6)  # through the layer below
     assert holds(refusal(deep.filters, 4), "--layer 4|3 hidden layers")
 
 
@@ -114,44 +113,30 @@ def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
         refusal(ask)
 
 
-@pytest.mark.parametrize(
-    ("X", "told"),
-    [
-        (np.zeros((2, 3)), "(2, 3)|(n, 4)"),
-        (np.zeros(4), "(4,)|(n, 4)"),
-        (np.full((2, 4), "1"), "U1|(2, 4)|(n, 4)"),
-        (np.zeros((0, 4)), "0|1"),
-        (np.full((1, 4), 255), "255|0|1"),
-        (np.full((1, 4), np.nan), "nan|0|1"),
-    ],
-)
-def test_wrong_arrays_are_refused_with_both_shapes(X, told):
-    found, _ = machine()
-    for ask in (found.free_energy, found.transform, found.evaluate, found.reconstruct):
-        with pytest.raises(ValueError) as raised:  # noqa: PT011
-            ask(X)
-        assert holds(raised.value, told)
+REFUSED = [
+    (lambda m, X: m.free_energy(X[:, :3]), "(16, 3)|(n, 4)"),
+    (lambda m, X: m.transform(X[0]), "(4,)|(n, 4)"),
+    (lambda m, X: m.reconstruct(X.astype(str)), "U3|(16, 4)|(n, 4)"),
+    (lambda m, X: m.evaluate(X[:0]), "0|1"),
+    (lambda m, X: m.evaluate(255 * X), "255|0|1"),
+    (lambda m, X: m.transform(np.nan * X), "nan|0|1"),
+    (lambda m, X: m.evaluate(X, "AIS"), "'AIS'|ais"),  # which was an exact sum
+    (lambda m, X: m.evaluate(X, "ais", rows=-1), "rows|-1"),
+    (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "'pseudo'"),
+    (lambda m, X: m.log_partition("ais", temperatures=0), "temperatures|3|0"),
+    (lambda m, X: m.log_partition("ais", runs=1e9), "runs|1000000000.0"),
+    (lambda m, X: m.log_partition("ais", runs=10**12), "runs"),
+    (lambda m, X: m.sample(0), "sample|n|0"),  # which were 100 samples
+    (lambda m, X: m.sample(5, chains=0), "chains"),
+    (lambda m, X: m.sample(5, seed=-1), "seed|-1"),
+    (lambda m, X: m.sample(10**15, given=[[0.0, np.nan, np.nan, np.nan]]), "samples"),
+    (lambda m, X: m.sample(given=X[:0]), "0"),
+]
 
 
-@pytest.mark.parametrize(
-    ("asked", "named"),
-    [
-        (lambda m, X: m.evaluate(X, "AIS"), "'AIS'|ais"),  # which was an exact sum
-        (lambda m, X: m.evaluate(X, "ais", rows=-1), "rows|-1"),
-        (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "'pseudo'"),
-        (lambda m, X: m.log_partition("ais", temperatures=0), "temperatures|3|0"),
-        (lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9), "runs|1000000000.0"),
-        (lambda m, X: m.log_partition("ais", runs=10**12), "runs"),
-        (lambda m, X: m.sample(0), "sample|n|0"),  # which were 100 samples
-        (lambda m, X: m.sample(5, chains=0), "chains"),
-        (lambda m, X: m.sample(5, steps=0), "steps"),
-        (lambda m, X: m.sample(5, seed=-1), "seed|-1"),
-        (lambda m, X: m.sample(10**15, given=[[0.0, np.nan, np.nan, np.nan]]), "samples"),
-        (lambda m, X: m.sample(given=np.empty((0, nets.RBM[0]))), "0"),
-    ],
-)
-def test_arguments_that_do_not_exist_are_refused_in_words(asked, named):
-    with pytest.raises(CbmError) as raised:
+@pytest.mark.parametrize(("asked", "named"), REFUSED)
+def test_arguments_that_cannot_be_are_refused_in_words(asked, named):
+    with pytest.raises((CbmError, ValueError)) as raised:
         asked(machine()[0], nets.visible_rows(nets.RBM))
     assert holds(raised.value, named)
 
@@ -223,11 +208,9 @@ def test_frames_hold_what_the_files_hold(trained):
     assert found.experiments() == ["bars"]
     for frame in (found.summaries(), found.summaries("bars")):
         assert [*frame["run_id"]] == [row["run_id"] for row in rows]
-        assert {*frame["offsets"]} == {"00", "dd^b_s"}
     curves = found.curves("bars")
     assert len(curves) == len(rows) * 6  # evaluations at 0, 20, ..., 100
-    assert [*curves.columns[-3:]] == ["update", "epoch", "train_log_likelihood"]
-    assert {"run_id", "trial", "offsets", "sampler"} <= {*curves}
+    assert {"run_id", "trial", "offsets", "sampler", "epoch"} <= {*curves}
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
     assert [*curves[curves["update"] == 100]["train_log_likelihood"]] == finals
     assert found.records("bars").empty
@@ -268,11 +251,8 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
     ("rows", "train", "valid"),
     [
         (ROWS.reshape(60, 4, 4), ROWS, None),
-        (ROWS.tolist(), ROWS, None),
         (csr_array(ROWS), ROWS, None),
-        ("rows.npy", ROWS, None),
         (Path("rows.npy"), ROWS, None),
-        ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
         ({"path": NAMED, "columns": [1, 2, 3], "valid": NAMED[:10]}, ROWS[:, :3], ROWS[:10, :3]),
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
     ],

