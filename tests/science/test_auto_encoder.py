@@ -35,7 +35,7 @@ def settings(hidden=3, scheme=None, **changes):
 
 
 def random_state(learner, seed, scale=0.7):
-    """A state far from the start, where all activations bend, of random parameters and offsets."""
+    """A state far from the start, where all activations bend."""
     rng = np.random.default_rng(seed)
     state = learner.start()
     state = state._make(rng.normal(0, scale, a.shape).astype(np.float32) for a in state)
@@ -58,7 +58,6 @@ def output_of(file, rows):
 
 
 def cost_of(file, rows):
-    """Mean over the rows of the loss, summed over their units."""
     return ref.reconstruction_cost(np.asarray(rows, dtype=float), output_of(file, rows))
 
 
@@ -82,7 +81,6 @@ def moved_offsets(pairs, y, z, learner, update):
 
 
 def plain_pairs(state, sizes):
-    """(theta, offsets) of neighbouring layers, without offsets in the biases."""
     return [(wide(pair[:3]), wide(pair[3:])) for pair in pairs_of(machine_of(state), sizes)]
 
 
@@ -122,11 +120,8 @@ def assert_descends(learner, state, its, updates, shuffled=False):
 MOMENTUM = STEPS["momentum and decay"]
 SLIDING = {"sliding_factor": {"visible": 0.3, "hidden": 0.1}}
 KINDS = [
-    {},
     {"scheme": "00"},
-    {"scheme": "0d^l"},
     {"scheme": "dh^l_s", **SLIDING},
-    {"scheme": "rr^b_s", **SLIDING},
     {"hidden": (4, 3), "scheme": "0rd^b_s", **SLIDING},
     {"hidden": (5, 2, 3), "scheme": "dhrd^l"},
 ]
@@ -151,7 +146,7 @@ def test_the_cost_is_that_of_the_machine_file_and_training_descends_it(changes, 
 @pytest.mark.parametrize("hidden", [36, (36, 5)])
 def test_binary_rows_of_many_units_are_added_up_and_not_multiplied(hidden):
     rows = (np.random.default_rng(2).random((60, 30)) < 0.3).astype(np.uint8)
-    learner = Learner(settings(hidden), Dataset("many", rows[:40], rows[40:50], rows[50:]), 3)
+    learner = Learner(settings(hidden), Dataset("many", rows[:40], rows[40:]), 3)
     assert worth_packing(40, 30, 36)
     assert worth_packing(30, 40, 36)
     state = random_state(learner, seed=1, scale=0.3)
@@ -180,7 +175,7 @@ def test_many_rows_are_evaluated_in_pieces_that_can_be_stopped():
 
 @pytest.mark.parametrize("size", [100, 1e4, 1e6])
 def test_no_cost_is_negative_where_huge_terms_cancel(size, here):
-    """Each hidden unit knows one row and reconstructs it, so that the cross entropy is nearly 0."""
+    """Each hidden unit knows one row and reconstructs it."""
     for seed in range(5):
         random = np.random.default_rng(seed)
         P = np.unique(random.integers(0, 2, (4, 12)), axis=0)
@@ -231,7 +226,6 @@ def test_the_first_visible_bias_makes_the_data_mean():
 @pytest.mark.parametrize("hidden", [3, (4, 3)])
 @pytest.mark.parametrize("letters", ["dd", "hd", "h0", "00"])
 def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidden, letters):
-    """In the costs along 60 updates from the same function, of the data and of the flipped data."""
     scheme = letters[0] + letters[1] * np.size(hidden) + ("^l_s" if letters != "00" else "")
     learner, costs = Learner(settings(hidden, scheme, batch=7), DATA, 3), []
     straight = random_state(learner, seed=6)
@@ -256,18 +250,13 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
 @pytest.mark.parametrize(
     ("costs", "look_ahead", "epoch"),
     [
-        ([], 5, None),
-        ([9, 8, 7, 6, 5, 4, 3, 2], 2, None),  # falls for ever
         ([3, 2, 1, 1, 1, 1, 1], 5, None),  # four epochs after the third: too early to say
-        ([3, 2, 1, 1, 1, 1, 1, 1], 5, 3),
         ([3, 2, 1, 5, 5, 5, 5, 4.5], 5, None),  # the fifth epoch ahead improves on the fourth
         ([3, 2, 1, 5, 5, 5, 5, 5, 0.5], 5, 3),  # the sixth comes too late
         ([3, 2, 1, 1 - 6e-6, 1 - 6e-6], 1, 4),  # falls by less than the tolerance, but falls
         ([3, 2, 1, 1 - 6e-6, 1 - 12e-6, 1 - 18e-6], 2, 5),  # by more in two epochs together
-        ([3, 1, 4, 2, 2, 2, 2], 3, 2),  # the fall to the fourth is one, though not below the second
+        ([3, 1, 4, 2, 2, 2, 2], 3, 2),  # the fall to the fourth counts, though not below the second
         ([2, 2, 2], 2, 1),
-        ([2, 2, 1.999], 2, None),
-        ([3, 2, np.nan, np.nan], 2, 2),
         ([np.nan, np.nan, np.nan], 2, 1),
     ],
 )
@@ -290,14 +279,13 @@ def test_settings_that_do_not_suit_the_data_are_refused():
     assert holds(refusal(check, of_train, DATA), "train+valid")
 
 
-@pytest.mark.parametrize("sizes", [(6, 4, 2), (6, 4, 3, 2)])
-def test_an_auto_encoder_is_judged_by_its_cost(here, sizes):
-    np.savez("m.npz", **(arrays := file_of(sizes, "auto-encoder")))
+def test_an_auto_encoder_is_judged_by_its_cost(here):
+    np.savez("m.npz", **(arrays := file_of((6, 4, 3, 2), "auto-encoder")))
     rows = (np.random.default_rng(1).random((1_003, 6)) < 0.4).astype(np.uint8)
     np.save("rows.npy", rows)
-    found, mean = evaluate_file("--json"), pytest.approx(cost_of(arrays, rows), rel=1e-6)
+    mean = pytest.approx(cost_of(arrays, rows), rel=1e-6)
     total = pytest.approx(1_003 * mean.expected, rel=1e-6)
-    assert found == {"method": "cost", "cost": {"mean": mean, "total": total, "n": 1_003}}
+    answer = {"method": "cost", "cost": {"mean": mean, "total": total, "n": 1_003}}
+    assert evaluate_file("--json") == answer
     assert evaluate_file("--rows", 50, "--json")["cost"]["n"] == 50
-
     assert holds(evaluate_file("--exact", code=2), "m.npz|--exact")

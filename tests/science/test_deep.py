@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 
 from tests import networks, oracles
-from tests.builders import cbm, evaluate_file, grid_text, holds, problems_of, refusal, run_grid
+from tests.builders import cbm, grid_text, holds, refusal, run_grid
 from tests.networks import FOUR, RBM, THREE, TWO, all_states, layered, layered_energy, visible_rows
 from tests.oracles import exact_log_likelihoods, flattened, log_z, random_machine, wide
 from tests.trainings import rbm_settings
@@ -46,7 +46,7 @@ def test_mean_field_makes_the_rounds_of_the_reference(even_units, odd_units, sca
 @pytest.mark.parametrize("scale", [0.3, 3.0])
 @pytest.mark.parametrize("layers", [RBM, TWO, THREE, FOUR])
 def test_bounds_are_expectations_and_keep_their_order(layers, scale):
-    """mean field <= log p(v), for every row, each by its definition; equal for an RBM."""
+    """Mean field <= log p(v), each by its definition; equal for an RBM."""
     machine = layered(layers, seed=4, scale=scale)
     flat, chosen = flattened(machine), np.arange(0, 2 ** layers[0], 3)
     rows = visible_rows(layers)[chosen]
@@ -76,7 +76,6 @@ def parts_of(**rows):
 
 
 def measured(machine, parts, method):
-    """The values of an evaluation in training, by column."""
     found = values(*evaluate(machine, parts, method))
     return {name: found[name] for name in columns(method, machine.sizes, parts)}
 
@@ -88,11 +87,9 @@ def test_an_evaluation_has_the_means_over_each_part():
     expected = {f"{part}_log_likelihood": value for part, value in exact.items()}
     found = measured(flat, parts, Method("exact", **training))
     assert found == pytest.approx(expected, abs=1e-12)
-
     method = Method("ais", **training)
     found = measured(flat, parts, method)
     assert found == measured(flat, parts, method)
-    assert [*found][-5:-3] == ["mean_field_unsettled", "log_z"]
     error = found["log_z_standard_error"]
     assert abs(found["log_z"] - log_z(flat.plain)) < 5 * error
     for part, rows in parts.rows.items():
@@ -102,7 +99,6 @@ def test_an_evaluation_has_the_means_over_each_part():
     assert found["mean_field_unsettled"] == 0
     once = measured(flat, parts, replace(method, tolerance=0, rounds=1))
     assert once["mean_field_unsettled"] == sum(map(len, parts.rows.values()))
-    assert columns(Method("none"), TWO, parts) == ()
 
 
 def test_rows_that_did_not_converge_are_counted():
@@ -140,11 +136,9 @@ def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_n
 @pytest.mark.parametrize(
     ("sizes", "rows", "told"),
     [
-        ((784, 500, 500), 60_000, "2^500|1284x500"),
-        ((10, 15, 20), 60_000, "2^15|20x15|60,000|rows"),
+        ((10, 15, 20), 60_000, "2^15|20x15|60,000 rows"),
         ((20, 40, 20, 50), 1, "2^40|40x90"),
         ((784, 30), 60_000, None),
-        ((784, 30, 30), 1, None),
         ((784, 20, 10), 1 << 20, None),
     ],
 )
@@ -153,66 +147,38 @@ def test_sums_that_are_too_large_are_refused(sizes, rows, told):
         check_likelihood(sizes, rows, "evaluate", "")
     else:
         error = refusal(check_likelihood, sizes, rows, "evaluate", "use method: ais")
-        assert problems_of(error)[0][0] == "evaluate"
-        assert holds(error, f"{told}|2^30|use method: ais")
-        assert ("rows" in str(error)) == ("rows" in told)
+        assert holds(error, f"evaluate|{told}|2^30|use method: ais")
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "evaluated"), [(9, 2**16, None), (2**16, 9, None), (2**16, 9, 99)]
-)
-def test_the_sums_of_a_trial_are_those_of_its_largest_part(train, test, evaluated):
+@pytest.mark.parametrize("sizes", [(9, 2**16), (2**16, 9)])
+def test_the_sums_of_a_trial_are_those_of_its_largest_part(sizes):
     how = {"model": {"kind": "dbm", "hidden": [16, 16]}, "offsets": "ddd^b", "batch": 9}
-    its = rbm_settings(**how, evaluate={"rows": evaluated})
-    data = Dataset("bars", *(np.resize(np.eye(9, dtype=np.uint8), (n, 9)) for n in (train, test)))
-    if evaluated:
-        check(its, data)
-    else:
-        assert holds(refusal(check, its, data), "2^16|65,536")
+    data = Dataset("bars", *(np.resize(np.eye(9, dtype=np.uint8), (n, 9)) for n in sizes))
+    assert holds(refusal(check, rbm_settings(**how), data), "2^16|65,536")
+    check(rbm_settings(**how, evaluate={"rows": 99}), data)
 
 
 # The command
 
 
-def save(layers, seed=1, kind="dbm", **changes):
-    """A random machine with offsets in m.npz, and some rows, some of them twice, in rows.npy."""
-    np.savez("m.npz", **networks.machine_file(layered(layers, seed), kind, **changes))
-    chosen = np.random.default_rng(seed).integers(0, 2 ** layers[0], 23)
-    np.save("rows.npy", visible_rows(layers)[chosen])
-
-
 def test_rows_without_settled_mean_field_are_reported():
-    save((4, 1, 1), **networks.SLOW)
+    np.savez("m.npz", **networks.machine_file(layered((4, 1, 1), 1), **networks.SLOW))
+    np.save("rows.npy", np.resize(visible_rows((4,)), (23, 4)))
     result = cbm("evaluate", "m.npz", "--data", "rows.npy", "--json")
     assert json.loads(result.stdout)["mean_field_unsettled"] == 23
     assert holds(result.stderr, "23 rows")
 
 
-def test_sums_of_a_machine_file_that_are_too_large_are_refused():
-    W, b, c = random_machine(31, 26, seed=1)
-    machine = [W[:5], W[5:].T], [b[:5], c, b[5:]], [0 * b[:5], 0 * c, 0 * b[5:]]
-    np.savez("m.npz", **networks.machine_file(machine))
-    np.save("rows.npy", visible_rows(TWO)[:23])  # of 2^26 states each: more than 2^30
-    assert holds(evaluate_file("--exact", code=2), "23 rows|--ais")
-
-
 def test_finished_trials_gain_likelihood_bounds_and_estimates():
     rows = (np.random.default_rng(3).random((60, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype("u1")
     np.savez("coins.npz", train=rows[:40], valid=rows[40:])
-    fields = {"data": "{path: coins.npz}", "batch": "10", "learning_rate": "0.2", "trials": "2"}
-    model, evaluate = "{kind: dbm, hidden: [4, 3]}", "{method: exact, every: 20 epochs}"
-    deep = grid_text("dbm", model=model, epochs="20", evaluate=evaluate, **fields)
-    encoder = grid_text("auto-encoder", epochs="2", **fields).partition("\n")[2]
-    run_grid(deep.replace("toy", "deep") + encoder.replace("toy", "encoder"))
-    paths = [f"results/{name}/summary.csv" for name in ("deep", "encoder")]
-    before = [pd.read_csv(path) for path in paths]
-    exact = cbm("evaluate", "results/", "-j", 0)
-    assert holds(exact.stderr, "encoder|and 1 more")
-    assert len(exact.stdout.splitlines()) == 3
-    cbm("evaluate", "results", "deep", "--ais", "--temperatures", 500, "-j", 0)
-    deep, encoder = map(pd.read_csv, paths)
-    pd.testing.assert_frame_equal(encoder, before[1])
-    pd.testing.assert_frame_equal(deep[before[0].columns], before[0])
+    model, fields = "{kind: dbm, hidden: [4, 3]}", {"batch": "10", "epochs": "20", "trials": "2"}
+    run_grid(grid_text("dbm", data="{path: coins.npz}", model=model, **fields))
+    before = pd.read_csv("results/toy/summary.csv")
+    cbm("evaluate", "results/", "-j", 0)
+    cbm("evaluate", "results", "--ais", "--temperatures", 500, "-j", 0)
+    deep = pd.read_csv("results/toy/summary.csv")
+    pd.testing.assert_frame_equal(deep[before.columns], before)
     log_z = deep["ais_log_z"] - deep["exact_log_z"]
     assert (log_z.abs() < 5 * deep["ais_log_z_standard_error"]).all()
     for part in ("train", "valid"):
@@ -220,5 +186,3 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
         assert_allclose(likelihood, deep[f"{part}_log_likelihood_final"])
         assert_allclose(deep[f"{part}_lower_bound_ais"], bound - log_z, atol=1e-9)
         assert (bound <= likelihood).all()
-    refused = cbm("evaluate", "results", "deep", "--pseudo", "-j", 0, code=3).stderr
-    assert refused.count("RBMs") == 1  # for all trials of a run

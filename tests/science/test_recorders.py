@@ -24,7 +24,7 @@ from cbm_cli.trial.recorders import Context, check_recorders, record
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests.builders import GRID, cbm, holds, problems_of, refusal, summary
-from tests.journals import contents_of, lines_of, trials_of
+from tests.journals import contents_of, trials_of
 from tests.oracles import advance, copied, flat, log_likelihoods, moments, phases, random_state
 from tests.trainings import finish_in_pieces, rbm_settings
 
@@ -63,8 +63,7 @@ def likelihoods(W, b, c, mu, lam, x, valid):
     return {"log_likelihood": train, "free_energy_gap": train - held_out}
 
 
-def pseudo_likelihoods(W, b, c, mu, lam, x, valid):
-    """See test_sklearn.py for `TrainedMachine.pseudo_likelihood` against sums over states."""
+def pseudo_likelihoods(W, b, c, mu, lam, x, valid):  # test_sklearn.py has sums over states
     machine = TrainedMachine(Layered("rbm", (W,), (b, c), (0 * b, 0 * c)))
     return {"pseudo_likelihood": machine.pseudo_likelihood(x).mean()}
 
@@ -89,7 +88,7 @@ def offset_errors(W, b, c, mu, lam, x, valid, scheme):
 
 
 def directions(W, b, c, mu, lam, x, valid, phase=ref.joint_phase, damping=0.0):
-    """Norms, and angles by the law of cosines: |u - v|^2 = |u|^2 + |v|^2 - 2 |u| |v| cos."""
+    """Norms, and angles by the law of cosines."""
     both, norm, norms, angles = phases(W, b, c, x), np.linalg.norm, {}, {}
     if not mu.any():  # a machine without offsets: the data means
         mu, lam = moments(both[0])[1:]
@@ -104,7 +103,7 @@ def directions(W, b, c, mu, lam, x, valid, phase=ref.joint_phase, damping=0.0):
     return angles | norms
 
 
-@pytest.mark.parametrize("n", [10, 11])  # 100 weights, which are summed as a product, and more
+@pytest.mark.parametrize("n", [10, 11])  # up to 100 weights are summed as a product
 def test_norms_of_few_and_of_many_weights(n):
     trail = Trail(*(array.astype(float) for array in stack(n, 10)))
     for name, column in recorders.weight_norms(trail, context_of()).items():
@@ -120,11 +119,10 @@ MEASURED = [  # recorders, what measures the same, the rounding, and settings
     ("pseudo_likelihood", pseudo_likelihoods, 1e-9, {}),
     ("hidden_activity reconstruction_error offset_values", activities, 1e-12, {}),
     (DIRECTIONS, directions, 1e-4, {}),
-    (DIRECTIONS, directions, 1e-4, {"gradient": {"kind": "centered", "scale_to": "standard"}}),
 ]
 DAMPED = partial(directions, phase=ref.model_phase, damping=0.05)
 MEASURED += [(DIRECTIONS, DAMPED, 1e-4, {"gradient": MARGINAL})]
-for scheme in ("dd^b", "aa^b_s", "dm^l", "hm", "0d", "rr^b"):
+for scheme in ("aa^b_s", "dm^l", "0d", "hr^b"):
     errors = partial(offset_errors, scheme=scheme)
     MEASURED += [("offset_error", errors, 1e-10, {"offsets": scheme})]
 
@@ -175,7 +173,6 @@ def test_a_snapshot_that_is_not_finite_is_empty_in_all_columns():
 
 
 def check(names, width=4, hidden=3, parts=("train",), **settings):
-    """Check recorders against settings and a data set of this width, as before a training."""
     plain = {"model": {"kind": "rbm", "hidden": hidden}, "offsets": "aa^b"}
     plain |= {"evaluate": {"method": "none"}, "record": {"what": "+".join(names)}}
     data = Dataset("rows", **dict.fromkeys(parts, np.zeros((2, width), np.uint8)))
@@ -186,7 +183,6 @@ def check(names, width=4, hidden=3, parts=("train",), **settings):
     ("name", "settings", "told"),
     [
         ("log_likelihood", {"hidden": 500, "width": 784}, "log_likelihood|2^500|784x500"),
-        ("gradient_norms", {"hidden": 21, "width": 784}, "gradient_norms|2^21"),
         ("offset_error", {"offsets": "dm^b", "hidden": 500, "width": 784}, "offset_error|2^500"),
         ("gradient_angles", {"hidden": 8, "width": 9}, "2^17"),
         ("gradient_angles", {"hidden": 4, "gradient": MARGINAL | {"damping": 0}}, "15|24|damping"),
@@ -212,8 +208,6 @@ def own(name, source):
         ("return g()\n\ndef g():\n    return 1 / 0", "mine.py, line 5|ZeroDivisionError"),
         ("return {'a': snapshots.update[1:]}", "mine.py, f|a|(4,)|(5,)"),
         ("return [1]", "mine.py|f|AttributeError"),
-        ("return {'a': ['x'] * 5}", "mine.py|f|ValueError: could not convert"),
-        ("return {'update': snapshots.update}", "mine.py:f|update"),
         ("return {'weight_norm': snapshots.update}", "mine.py:f|weight_norm"),
     ],
 )
@@ -276,9 +270,7 @@ def test_snapshots_are_the_states_that_stopping_finds(changes, order):
         ({}, [0, 20, 40, 60]),
         ({"every": 25}, [0, 25, 50, 60]),
         ({"every": "2 epochs"}, range(0, 61, 4)),
-        ({"window": "7-11"}, [0, 7, 8, 9, 10, 11, 20, 40, 60]),
         ({"window": "0-2+58-90"}, [0, 1, 2, 20, 40, 58, 59, 60]),
-        ({"every": 1}, range(61)),
     ],
 )
 def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
@@ -305,11 +297,6 @@ def test_a_recorder_that_writes_into_its_snapshots_does_not_change_the_training(
     assert_equal(recorded.machine, bare.machine)
 
 
-def together(snapshots, context):
-    """How many snapshots a recorder saw at once: what rounding may depend on."""
-    return {"together": np.full(len(snapshots.update), float(len(snapshots.update)))}
-
-
 FAILING = "def f(snapshots, context):\n    if snapshots.update[-1] >= {}:\n        {}\n"
 FAILING += "    return {{'mine': snapshots.update + 0.5}}\n"
 
@@ -333,11 +320,14 @@ def test_what_a_recorder_gave_before_it_failed_stays(monkeypatch, body, told):
     assert holds(*whole.flaws.values(), f"mine.py|{told}")
 
 
-@pytest.mark.parametrize("when", [{}, {"window": "7-11"}, {"every": 1}])
+@pytest.mark.parametrize("when", [{"window": "7-11"}, {"every": 1}])
 @pytest.mark.parametrize("at_once", [3, 10**5])
 def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     tmp_path, monkeypatch, when, at_once
 ):
+    def together(snapshots, context):  # how many it sees at once: what rounding may depend on
+        return {"together": np.full(len(snapshots.update), float(len(snapshots.update)))}
+
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * at_once)
     its = settings({"what": "weight_norms+bias_norms+offset_error+a.py:together+b.py:f"} | when)
     late = own("b.py:f", FAILING.format(40, "raise ValueError('late')"))
@@ -372,10 +362,8 @@ def test_records_end_where_training_diverges():
 @pytest.fixture
 def grid(here):
     """Return a function that runs a grid with recorders; mine.py is the example of the docs."""
-    page = DOCS.parent / "how-to" / "recorder.md"
-    (source,) = re.findall(r"```python .*?\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    assert sum(bool(line.strip()) for line in source.splitlines()) <= 10
-    Path("mine.py").write_text(source)
+    page = (DOCS.parent / "how-to" / "recorder.md").read_text("utf-8")
+    Path("mine.py").write_text(re.search(r"```python .*?\n(.*?)```", page, re.DOTALL)[1])
 
     def run(out="out", what="weight_norms+mine.py:filter_cosine", jobs=0, code=0):
         record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n    table:"
@@ -404,9 +392,6 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(grid):
         last = exported.iloc[-1]
         assert last["filter_cosine"] == pytest.approx(cosines.mean(), rel=1e-6)
         assert last["weight_norm"] == pytest.approx(np.linalg.norm(W), rel=1e-6)
-    before = lines_of("here/bars")
-    grid("here")
-    assert lines_of("here/bars") == before  # which have the seconds of the trials
 
 
 def test_another_recorder_under_the_same_name_is_run_again(grid):
@@ -421,7 +406,6 @@ def test_another_recorder_under_the_same_name_is_run_again(grid):
     ("what", "source", "told"),
     [
         ("mine.py:cosine", None, "mine.py|cosine|filter_cosine"),
-        ("mine.py:f", "import no_such_module", "mine.py, line 1: ModuleNotFoundError"),
         ("mine.py:f", "import sys\nsys.exit(0)\n", "mine.py, line 2: SystemExit: 0"),
         ("other.py:f", None, "other.py: No such file"),
         ("mine.py:f", "def f(s, c:\n", "mine.py, line 1: SyntaxError"),
@@ -441,9 +425,5 @@ def test_a_recorder_that_fails_costs_its_columns_only_and_is_reported_once_and_c
     said = grid(what="mine.py:f+weight_norms", jobs=1).stderr
     assert said.count("ZeroDivisionError: division by zero") == 1
     assert re.search(r"bars-and-stripes.* trial \d: record: mine.py, line 2", said)
-    (line,) = (line for line in said.splitlines() if "mine.py:f" in line)
-    assert holds(line, "8")
     records = [*contents_of("out", kinds=["records"]).values()]
     assert [[*table] for table in records] == [["update", *RECORDERS["weight_norms"]]] * 8
-    grid("alone", "mine.py:f")  # the updates are left
-    assert [*contents_of("alone", kinds=["records"]).values()] == [{"update": UPDATES}] * 8
