@@ -186,3 +186,4 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
         assert_allclose(likelihood, deep[f"{part}_log_likelihood_final"])
         assert_allclose(deep[f"{part}_lower_bound_ais"], bound - log_z, atol=1e-9)
         assert (bound <= likelihood).all()
+    assert holds(cbm("evaluate", "results", "--pseudo", "-j", 0, code=3).stderr, "RBMs|and 1 more")

@@ -20,7 +20,6 @@ from tests.trainings import finish_in_pieces, rbm_settings
 
 
 def data():
-    """Few training rows, which a machine learns by heart, and more validation rows."""
     rows = np.random.default_rng(3).random((53, 9)) < np.random.default_rng(3).random(9)
     return Dataset("few", *np.split(rows[:52].astype(np.uint8), [12]))
 
@@ -37,7 +36,6 @@ def settings(metric, how=None, **changes):
 
 
 def valid_of(machine, metric="likelihood"):
-    """The metric of the validation rows of a machine that a trial has kept."""
     np.savez(stream := io.BytesIO(), **machine)
     parts = Parts({"valid": data().valid}, 1.0, np.zeros(9, np.float32))
     machine = read_machine(Path("m.npz"), stream.getvalue())
@@ -48,7 +46,6 @@ def valid_of(machine, metric="likelihood"):
 @pytest.mark.parametrize(
     ("metric", "changes", "look_ahead", "tolerance"),
     [
-        ("likelihood", {}, 4, 0.001),
         ("pseudo-likelihood", {}, 2, 0.001),
         ("likelihood", DEEP, 2, 0.05),
         ("likelihood", {}, 3, 100),  # at the first evaluations that can tell

@@ -1,6 +1,4 @@
-"""Exact evaluations that the training loop makes itself: the same bytes as where Python makes
-them.
-"""
+"""Exact evaluations that the training loop makes itself: the bytes of those in Python."""
 
 from itertools import count
 
@@ -29,7 +27,6 @@ TRIALS = {
     "natural": ({"gradient": {"kind": "natural"}, "sampler": "exact", "offsets": "00"}, PARTS),
     "recorded": ({"record": {"what": "weight_norms", "every": 3, "window": "20-40"}}, PARTS),
     "diverges": ({"learning_rate": 1e30, "evaluate": {"every": 1}}, PARTS),
-    "every update": ({"evaluate": {"every": 1}}, PARTS),
     "one part": ({"evaluate": {"every": 7, "parts": "test"}}, PARTS),
 }
 
