@@ -1,8 +1,6 @@
 """Products of matrices: the numbers of float64, in the order of additions that the shapes decide.
 
-Whole numbers that stay below 2^24 are added without rounding in whatever order, so that most
-products are
-held to float64 exactly; the order of additions is held to a plain reading of all ways in float32.
+Whole numbers below 2^24 are added without rounding in any order, so that these products are equal.
 """
 
 import itertools
@@ -23,9 +21,9 @@ COLUMNS = (1, 16, 17, 64, 65, 80, 81, 128, 129, 200)
 DENSITIES = (0, 0.01, 0.13, 0.5, 0.9, 1)
 
 
-def whole(shape, seed=1, largest=100):
+def whole(shape, seed=1):
     """Whole numbers in float32."""
-    return np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(np.float32)
+    return np.random.default_rng(seed).integers(-100, 101, shape).astype(np.float32)
 
 
 def binary(rows, units, density, seed=2):
@@ -79,7 +77,7 @@ def test_rows_and_columns_are_packed_bit_by_bit():
 
 
 def spoiled(bits):
-    """The same bits with nonsense in the work arrays, of which nothing may be read."""
+    """The same bits with nonsense in the work arrays."""
     bits.on[:], bits.fours[:] = 200, 50
     for array in (bits.tile, bits.tables, bits.sums, bits.total):
         array[:] = np.nan
@@ -107,7 +105,7 @@ def test_products_of_binary_rows_are_those_of_float64(units, turned):
 
 @pytest.mark.parametrize("density", DENSITIES)
 def test_products_of_binary_columns_are_those_of_float64(density):
-    """x'h, with x binary over rows, as in gradients; or only the first columns of x."""
+    """As x'h in gradients; or of only the first columns of x."""
     for rows, units, columns in itertools.product((16, 17, 200), (9, 65, 200), (4, 17, 129)):
         x, h = binary(rows, units, density), whole((rows, columns))
         for last in (units, units // 2):
@@ -167,7 +165,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
-    """To the last bit: the result names the way that was taken, on whatever processor."""
+    """To the last bit, so that the result names the way that was taken."""
     rng, met = np.random.default_rng(4), set()
     for (rows, units, columns), density in itertools.product(SHAPES, DENSITIES):
         x = binary(rows, units, density)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.results import Outcome, Progress, Store
+from cbm_cli.results import Outcome, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_equal
@@ -26,7 +26,6 @@ def same(one, other):
 
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     """A stretch that is shorter than an evaluation still adds a row or updates."""
-
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
     monkeypatch.setattr("cbm_cli.machines.estimates.LONGEST_CALL", 0.0)  # dozens an evaluation
     how = {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}
@@ -63,32 +62,8 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, name):
     assert not store.state_path("course", "run", 0).exists()
 
 
-class Counted(list):
-    """A list that counts how many of its items are read."""
-
-    reads = 0
-
-    def __getitem__(self, key):
-        found = super().__getitem__(key)
-        Counted.reads += len(found) if isinstance(key, slice) else 1
-        return found
-
-    def __iter__(self):
-        Counted.reads += len(self)
-        return super().__iter__()
-
-
-def test_an_evaluation_reads_a_few_earlier_ones_however_many_there_are():
-    """Reading all of them makes a training quadratic in its evaluations."""
-    Counted.reads, curve = 0, Counted()
-    its = settings(updates=300, evaluate={"every": 1})
-    outcome = run_trial(Trial("test", its, 0, 1), THREE_PARTS, Progress(None, curve=curve))
-    assert len(outcome.curve) == 301
-    assert Counted.reads < 10 * len(outcome.curve)
-
-
 def test_a_value_that_is_not_finite_is_a_divergence_at_its_update():
-    """Parameters of 1e38 are finite, sums of them are not; with 1e30 both are."""
+    """Parameters of 1e38 are finite, sums of them are not."""
     trials = [Trial("test", settings(learning_rate=rate), 0, 1) for rate in (1e30, 3e38)]
     outcomes = [run_trial(trial, THREE_PARTS) for trial in trials]
     assert [outcome.diverged for outcome in outcomes] == [None, 7]

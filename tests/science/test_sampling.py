@@ -47,9 +47,7 @@ def test_words_are_those_of_the_plain_philox_and_uniform_numbers_their_high_24_b
 def test_every_epoch_has_an_order_of_its_own_that_holds_every_row_once():
     orders = np.array([epoch_order(30, 7, epoch) for epoch in range(200)])
     assert (np.sort(orders, axis=1) == np.arange(30)).all()
-    # Row 0 is at a uniform place: its mean place is 14.5 with standard error
-    # sqrt((30^2-1)/12/200).
-    places = np.argmin(orders, axis=1)
+    places = np.argmin(orders, axis=1)  # of row 0, which is uniform
     assert abs(places.mean() - 14.5) < 4 * np.sqrt((30**2 - 1) / 12 / 200)
     assert (epoch_order(30, 7, 3, shuffled=False) == np.arange(30)).all()
 

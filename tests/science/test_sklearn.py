@@ -29,7 +29,7 @@ def small(**changes):
 
 
 def bernoulli(machine, **how):
-    """A machine without its offsets as scikit-learn's RBM (docs/how-to/export.md)."""
+    """A machine without its offsets as scikit-learn's RBM."""
     found = BernoulliRBM(**how)
     found.components_ = machine.weights[0].T.copy()
     found.intercept_visible_, found.intercept_hidden_ = machine.biases
@@ -84,7 +84,6 @@ def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
     weight = np.prod(np.where(h == 1, p, 1 - p), axis=1)
     mean = weight @ sigmoid(h @ found.components_ + found.intercept_visible_)
     drawn = found.gibbs(X)
-    assert drawn.dtype == bool
     assert (np.abs(drawn.mean(axis=0) - mean) < 4.5 * 0.5 / np.sqrt(len(X))).all()
 
 
@@ -93,8 +92,6 @@ def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
     [
         ({"n_components": 0}, "n_components|0"),
         ({"batch_size": "full"}, "batch_size|full"),
-        ({"n_iter": 1.5}, "n_iter|1.5"),
-        ({"offsets": "dx^b"}, "offsets|x"),
         ({"offsets": "ddd^b"}, "ddd"),
         ({"sampler": "CD"}, "sampler|CD-k"),
         ({"learning_rate": -1}, "learning_rate"),

@@ -1,4 +1,4 @@
-"""Threads that share independent things: the same bytes for any number, and nothing left behind."""
+"""Threads that share independent things: the same bytes for any number, and none left behind."""
 
 import threading
 
@@ -17,7 +17,7 @@ def many_cores(monkeypatch):
 
 
 def everything(n=300, m=130):
-    """What cores share of a machine, on as many as the context has."""
+    """What cores share of a machine."""
     random = np.random.default_rng(n + m)
     W, b, c = (random.normal(0, 0.1, shape).astype(np.float32) for shape in ((n, m), n, m))
     rows = (random.random((5000, n)) < 0.3).astype(np.uint8)

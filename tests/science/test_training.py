@@ -69,7 +69,7 @@ DEEP_WAYS = [way for way in WAYS if "doubled" not in way]
 EACH = [*((SMALL, way) for way in WAYS), *itertools.product([TWO, THREE, FOUR], DEEP_WAYS)]
 
 
-@pytest.mark.parametrize("scheme", ["00000", "ddddd", "aaaaa", "mrhda"])
+@pytest.mark.parametrize("scheme", ["00000", "aaaaa", "mrhda"])
 @pytest.mark.parametrize(("layers", "way"), EACH)
 def test_updates_are_those_of_the_reference(layers, way, scheme):
     rows, slides = LAYER_ROWS[layers], {"before": scheme[0] in "0a", "sliding": (0.3, 0.2)}
@@ -89,7 +89,7 @@ def test_updates_are_those_of_the_reference(layers, way, scheme):
 
 @pytest.mark.parametrize("way", ["CD-1", "CD-3", "PCD-1", "PCD-2", "PT_3", "exact"])
 def test_the_step_of_aa_b_is_the_enhanced_gradient_of_the_same_samples(way):
-    """Eqs. (1)-(3), to rounding: with other means in offsets W moved 15% differently."""
+    """Eqs. (1)-(3), to rounding."""
     rows = LAYER_ROWS[SMALL]
     its = deep_plan(SMALL, len(rows), "aa", learning_rate=1.0, **WAYS[way])
     state = deep_state(SMALL, its, seed=3)
@@ -102,13 +102,12 @@ def test_the_step_of_aa_b_is_the_enhanced_gradient_of_the_same_samples(way):
         assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
-SCHEMES = [(SMALL, scheme) for scheme in ("dd", "aa", "mm", "dm", "md", "hh", "d0", "h0", "00")]
-SCHEMES += [(SMALL, "0d"), (TWO, "ddd"), (TWO, "aaa"), (TWO, "mmm"), (THREE, "dddd")]
+SCHEMES = [(SMALL, scheme) for scheme in ("dd", "aa", "dm", "md", "hh", "d0", "00", "0d")]
+SCHEMES += [(TWO, "ddd"), (TWO, "mmm"), (THREE, "aaaa")]
 
 
 @pytest.mark.parametrize(("layers", "scheme"), SCHEMES)
 def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, scheme):
-    """In log p of all visible states after 25 updates with exact model phases."""
     machine, rows = layered(layers, seed=9, scale=0.3), LAYER_ROWS[layers]
     its = deep_plan(layers, len(rows), scheme, exact=True, learning_rate=0.3)
     for letter, offset in zip(scheme, machine[2], strict=True):
@@ -136,15 +135,13 @@ def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, schem
 
 SIX, SEED = (6, 3), 2024
 BATCH, UPDATES = 4, 12  # 13 rows are 3 batches of an epoch; the last row is dropped
-(STEP, FOLLOWED) = STEPS["momentum and decay"]
+STEP, FOLLOWED = STEPS["momentum and decay"]
 KNOBS = STEPS | {
     "fewer chains": ({"chains": 3}, {"rows": 3}),
     "more chains": ({"chains": 9, "sampler": "PCD-2"}, {"rows": 9, "steps": 2}),
     "two sweeps before swaps": ({"sampler": "PT_4-2"}, {"temperatures": 4, "steps": 2}),
     "fixed visible offsets": ({"sliding_factor": FIXED}, {"factors": FIXED}),
 }
-CHAINS = {"chains": 6, "shuffle": False} | STEP, {"rows": 6, "shuffled": False} | FOLLOWED
-KNOBS["everything with chains"] = CHAINS
 LADDER = {"sampler": "PT_3", "sliding_factor": FIXED} | STEP
 KNOBS["everything with tempering"] = LADDER, {"temperatures": 3, "factors": FIXED} | FOLLOWED
 
@@ -161,7 +158,7 @@ def learner_of(layers, **changes):
 @pytest.mark.parametrize("layers", [SIX, TWO, THREE])
 @pytest.mark.parametrize("name", KNOBS)
 def test_boltzmann_machines_learn_as_in_the_reference(layers, name):
-    """The reference follows a plan that is put together without the settings."""
+    """The plan of the reference is put together without the settings."""
     given, followed = KNOBS[name]
     learner, changes = learner_of(layers, **given), dict(followed)
     factors = changes.pop("factors", {"visible": 0.2, "hidden": 0.3})
@@ -211,14 +208,12 @@ def test_means_over_many_rows_are_exact(count):
     hidden = ref.hidden_mean(rows, *wide((state.W, state.c))).mean(axis=0)
     learn(state, rows, its, 0, 1)
     assert_allclose(state.mu, rows.mean(axis=0), atol=1e-7)
-    assert_allclose(state.lam, hidden, atol=3e-7)  # of which float32 sigmoids have the most
+    assert_allclose(state.lam, hidden, atol=3e-7)  # most of it by float32 sigmoids
 
 
 @pytest.mark.parametrize(("size", "rate"), [(1, 1e-4), (20, 1e-5)])
 def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
-    """Float32 allows one rounding at the size of c; one per visible unit was up to 200 times as
-    much.
-    """
+    """Float32 allows one rounding at the size of c."""
     rng, n, m = np.random.default_rng(size), 784, 50
     W, b, c = (np.float32(rng.normal(0, 0.1, shape)) for shape in ((n, m), n, m))
     c = np.float32(size * np.sign(c))
@@ -242,7 +237,7 @@ COUNTS = [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))]
 
 @pytest.mark.parametrize(("kind", "count"), COUNTS)
 def test_random_settings_make_the_updates_of_the_reference(kind, count):
-    """Of 1 to 513 units: products of bits by tables, tiles and complements are among them."""
+    """Of 1 to 513 units, with all ways to multiply bits."""
     rng, sizes = np.random.default_rng(2), [(1, 2, 7, 16, 17, 33, 64)] * (kind == "dbm")
     found = [fuzz.differences(getattr(fuzz, kind)(rng, *sizes)) for _ in range(count)]
     assert [line for lines in found for line in lines] == []
