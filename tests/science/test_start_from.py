@@ -15,7 +15,7 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
-from tests.builders import cbm, dry, files, numbers, problems_of
+from tests.builders import cbm, dry, files, problems_of
 from tests.journals import contents_of, put_machine, trials_of
 from tests.trainings import CODER, DBM, RBM, ROWS, THREE_PARTS, TRAININGS
 
