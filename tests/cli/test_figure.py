@@ -8,7 +8,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from cbm_cli.report import learned
-from cbm_cli.report.panels import Panel, compose
 from cbm_cli.results import Results, Store
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
@@ -240,8 +239,6 @@ def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_pa
         (("filters", "rbm-3_00:0"), {"select": {"learning_rate": 0.1}}, "select"),
     ):
         assert holds(refusal(frames.plot, *words, **options), told)
-
-
 
 
 LAID_OUT = ["finals toys --size page", "curves deep --x gradient-steps --size page"]

@@ -98,16 +98,14 @@ def test_an_evaluation_has_the_means_over_each_part():
         assert found[f"{part}_lower_bound"] < exact[part] + 5 * error
     assert found["mean_field_unsettled"] == 0
     once = measured(flat, parts, replace(method, tolerance=0, rounds=1))
-    assert once["mean_field_unsettled"] == sum(map(len, parts.rows.values()))
+    assert once["mean_field_unsettled"] == 20 + 25
 
 
 def test_rows_that_did_not_converge_are_counted():
     flat, x = flattened(layered(TWO, 3, scale=2.0)), visible_rows(TWO).astype(np.float32)
     two, three = (posterior_of(flat, x, 0, rounds) for rounds in (2, 3))
     change = np.abs(np.hstack([three.deep - two.deep, three.odd - two.odd])).max(axis=1)
-    median = np.median(change)
-    assert posterior_of(flat, x, median, 2).unsettled == (change > median).sum() == 16
-    assert posterior_of(flat, x, 0, 2).unsettled == 32
+    assert posterior_of(flat, x, np.median(change), 2).unsettled == 16
     arrays = [[0], [20]], [0, -5], [-19.8], [0.99]  # deep 0.9900, 0.9933, 0.9952
     flat = Flat(*(np.array(array, np.float32) for array in arrays), (1, 1, 1))
     zero = np.zeros((1, 1), np.float32)

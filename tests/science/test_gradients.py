@@ -237,13 +237,9 @@ def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but
     assert bars.upper_bound - 1e-3 < reached < bars.upper_bound + 1e-9
 
 
-@pytest.mark.parametrize("name", FISHERS)
-def test_stuck_units_do_not_move_and_a_machine_that_has_diverged_stays_so(name):
-    way = natural(name, exact=True)
-    stuck = random_start(way, seed=3, scale=0)
-    stuck.b[:], stuck.c[:] = 5000, 5000  # all units are on: their variance is 0 in float64
-    assert np.isfinite(step_of(stuck, way)).all()
-    lost = random_start(way, seed=3)
-    lost.W[0, 0] = np.nan
-    advance(way, lost, 0, 1)
-    assert np.isnan(lost.W).any()
+@pytest.mark.parametrize("fisher", FISHERS)
+def test_a_machine_that_has_diverged_stays_so(fisher):
+    way = natural(fisher, exact=True)
+    state = random_start(way, seed=3)
+    state.W[0, 0] = np.nan
+    assert np.isnan(step_of(state, way)).any()

@@ -46,15 +46,11 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
     vectors = lambda layers: tuple(rng.random(n, np.float32) for n in layers)  # noqa: E731
     weights = tuple(rng.random(shape, np.float32) for shape in pairwise(sizes))
     each = weights, vectors(sizes), vectors(sizes), vectors(inner), vectors(inner)
-    machine = Layered(kind, *each)
-    arrays = machine_arrays(machine)
-    assert arrays["weights_0"].dtype == arrays["offsets_0"].dtype == np.float32
-    assert arrays["biases_0"].dtype == np.float64
+    machine, rows = Layered(kind, *each), np.eye(4, sizes[0], dtype=np.uint8)
     its = {"model": {"kind": kind, "hidden": list(sizes[1:])}, "offsets": "d" * len(sizes)}
     its |= {"updates": None, "epochs": 1, "batch": "full"} | ({"sampler": None} if coder else {})
-    rows = np.eye(4, sizes[0], dtype=np.uint8)
     learner = Learner(rbm_settings(**its), Dataset("rows", rows, rows), 1)
-    for written in (arrays, learner.machine(learner.start_from(machine))):
+    for written in (machine_arrays(machine), learner.machine(learner.start_from(machine))):
         back = read_machine(saved(tmp_path / "m.npz", written))
         assert (back.kind, back.sizes, *back[6:]) == (kind, sizes, *machine[6:])
         for found, expected in zip(chain(*back[1:6]), chain(*each), strict=True):

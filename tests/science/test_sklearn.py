@@ -7,7 +7,7 @@ from cbm_cli.machines.files import Layered
 from cbm_cli.reference import log_likelihood, sigmoid
 from cbm_cli.sklearn import CenteredRBM
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -134,18 +134,16 @@ def test_scores_are_the_pseudo_likelihoods_that_are_asked_for():
 
 def test_sparse_rows_and_rows_in_float32_train_the_machine_that_dense_ones_do(digits):
     X = digits[0][:300]  # sixteenths, which float32 holds exactly
-    dense, sparse, single = (small().fit(rows) for rows in (X, csr_matrix(X), X.astype(np.float32)))
-    for other in (sparse, single):
+    sparse, single = csr_array(X), X.astype(np.float32)
+    dense, *others = (small().fit(rows) for rows in (X, sparse, single))
+    for other in others:
         assert_array_equal(other.components_, dense.components_)
-    assert_allclose(sparse.transform(csr_matrix(X)), dense.transform(X), atol=1e-12)
-    assert_allclose(sparse.score_samples(csr_matrix(X)), dense.score_samples(X), atol=1e-12)
-    found = single.transform(X.astype(np.float32))
-    assert (found.dtype, single.transform(X).dtype) == (np.float32, np.float64)
+    assert_allclose(dense.transform(sparse), dense.transform(X), atol=1e-12)
+    assert_allclose(dense.score_samples(sparse), dense.score_samples(X), atol=1e-12)
+    found = dense.transform(single)
+    assert (found.dtype, dense.transform(X).dtype) == (np.float32, np.float64)
     assert_allclose(found, dense.transform(X), atol=1e-6)
-    bits = (X > 0.5).astype(float)
-    assert_array_equal(small().fit(csr_array(bits)).components_, small().fit(bits).components_)
-    assert sparse.gibbs(csr_matrix(X)).shape == X.shape
-    for model, rows in ((sparse, csr_matrix(16 * X)), (dense, 16 * X)):  # out of range they are cut
+    for rows in (16 * sparse, 16 * X):  # out of range they are cut
         with pytest.warns(UserWarning, match=r"from 0 to 16.*\[0, 1\].*MinMaxScaler"):
-            cut = model.transform(rows)
+            cut = dense.transform(rows)
         assert_allclose(cut, dense.transform((16 * X).clip(0, 1)), atol=1e-12)
