@@ -1,9 +1,4 @@
-"""What commands print of a results folder that is kept, and how to compare it.
-
-The folder, ``results.zip``, is of ``grid.yaml``, with RBMs, deep machines, auto encoders and a row
-of the
-paper's table 2.
-"""
+"""What commands print of the results of ``grid.yaml``, which are kept in ``results.zip``."""
 
 import re
 import zipfile
@@ -21,7 +16,7 @@ _ENCODER = "auto-encoder-half_dd-b-s:1:best --data bars-and-stripes:size=3"
 
 _AIS = "--temperatures 100 --runs 10 --ais"
 
-# File of the output -> commands; the first word behind a command is a place in the results folder.
+# File -> commands; the first word behind a command is a place in the results folder.
 COMMANDS = {
     "table.txt": ["table . -f text"],
     "table.md": ["table . -f markdown"],

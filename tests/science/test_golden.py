@@ -12,7 +12,8 @@ MOVED = "a golden value moved: bump KERNEL_VERSION and run python -m tests.golde
 @pytest.mark.parametrize("updates", [SHORT, LONG])
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_is_as_it_was(name, updates):
-    expected = cases.golden_values(name, updates)
+    prefix = f"{name}/{updates}/"
+    expected = {key: value for key, value in cases.read().items() if key.startswith(prefix)}
     assert expected, f"{name} has no golden values; {cases.REMEDY}"
     departed = cases.departure_of_runs(expected, name, updates)
     assert departed is None, f"{MOVED}: {departed}"
