@@ -7,11 +7,12 @@ The command line is ``cbm``. In Python, ``import cbm_cli as cbm`` gives ``cbm.lo
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from cbm_cli.version import __version__
+
 if TYPE_CHECKING:
     from cbm_cli.api import data, open_results, run
     from cbm_cli.machine import load
 
-__version__ = "1.0.0.dev0"
 __all__ = ["__version__", "data", "load", "open_results", "run"]
 
 

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 import click
 
-from cbm_cli import __version__
 from cbm_cli.errors import CbmError
 from cbm_cli.text import harmless
+from cbm_cli.version import __version__
 
 # Modules of the commands, imported on use; each command has the name of its function.
 _COMMANDS = {

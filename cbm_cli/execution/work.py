@@ -14,7 +14,6 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
-from cbm_cli import __version__
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
@@ -24,6 +23,7 @@ from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
+from cbm_cli.version import __version__
 
 PACKET = 0.25  # seconds after which no further task of a packet begins
 STRETCH = 10.0  # seconds after which a long task comes back, to be shown, saved and continued

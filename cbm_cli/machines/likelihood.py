@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli import __version__
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
@@ -40,6 +39,7 @@ from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
 from cbm_cli.results.outcome import fewest_effective
 from cbm_cli.text import did_you_mean
+from cbm_cli.version import __version__
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates

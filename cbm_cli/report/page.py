@@ -5,7 +5,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from cbm_cli import __version__
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
 from cbm_cli.report.chosen import Options
@@ -19,6 +18,7 @@ from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.statistics import build_table
 from cbm_cli.text import count, decimal, harmless, text_of
+from cbm_cli.version import __version__
 
 VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _NAMED = 3  # experiments in the heading

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cbm_cli import __version__
 from cbm_cli.arrays import MOST_BYTES, located, read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
@@ -29,6 +28,7 @@ from cbm_cli.results.journal import FORMAT, Journal, Line, LineHead, Manifest, R
 from cbm_cli.results.outcome import MachineArrays, Outcome, Progress
 from cbm_cli.results.writing import EXPORTS, FOLDERS, PART, write_atomically, write_if_changed
 from cbm_cli.text import not_computed, text_of
+from cbm_cli.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
