@@ -101,7 +101,6 @@ def test_what_cannot_be_rerun_shows_why(everything, monkeypatch):
     assert found.keys() == causes.keys()
     assert all(cause in found[key]["reason"] for key, cause in causes.items())
     Path("rows.csv").write_text("0,1\n1,0\n1,1\n")
-    Path("out/moved").rename("out/bars")
     assert {*verdicts(verify("own", code=3)).values()} == {"cannot be run again"}
     monkeypatch.setattr(verifying, "KERNEL_VERSION", 99)
     assert "99" in verify("deep", code=3)["deep", 0]["reason"]
@@ -117,9 +116,8 @@ def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):
 
 def test_a_sample_is_drawn_at_random_the_same_each_time(finished):
     few, again, every, ten = (said(sample)[0] for sample in (3, 3, "all", 10))
-    assert few == again
+    assert few == again != every[:3]
     assert {*few} < {*every}
-    assert few != every[:3]
     assert [len(few), len(every), len(ten)] == [3, 8, 8]
 
 
@@ -170,12 +168,11 @@ NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
 
 def outcome(curve=CURVE, norm=NORM, weights=(0.5, -1), best=None):
     machine = {"weights_0": np.array([*weights, np.nan, np.inf], np.float32)}  # it has diverged
-    columns = {"curve": CURVE | curve, "records": None if norm is None else NORM | norm}
-    names = {kind: () if its is None else tuple(its) for kind, its in columns.items()}
-    rows = {kind: its and np.array([*its.values()], float).T for kind, its in columns.items()}
+    curve, records = CURVE | curve, norm and NORM | norm
+    rows = [its and np.array([*its.values()], float).T for its in (curve, records)]
     best = best and {"weights_0": np.array(best, np.float32)}
-    records = {"recorded": names["records"], "records": rows["records"]}
-    return Outcome(names["curve"], rows["curve"], machine, None, 1.0, best_machine=best, **records)
+    recorded = {"recorded": tuple(records or ()), "records": rows[1]}
+    return Outcome(tuple(curve), rows[0], machine, None, 1.0, best_machine=best, **recorded)
 
 
 LOWER, LATER = {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, {"train_cost": [3, 2.5, 1]}
@@ -189,7 +186,6 @@ CUT = {name: column[:2] for name, column in CURVE.items()}
         ("weights_0 of the final machine", {"weights": (0.5, -0.75)}),
         ("weights_0 of the final machine", {"weights": (0.5,)}),
         ("weights_0 of the best machine", {"best": (0.5, 1)}),
-        ("valid_cost at update 40", {"curve": {"valid_cost": [4, 3, 2.5]}}),
         ("train_cost at update 20", {"curve": LOWER, "weights": (9, 9)}),
         ("norm at update 10", {"curve": LATER, "norm": {"norm": [np.nan, 1.25, 2]}}),
         ("norm at update 0", {"norm": {"norm": [0, 1, 2]}}),
@@ -209,9 +205,8 @@ def test_the_first_difference_is_named(tmp_path, told, other):
 def test_results_name_the_computer(finished):
     store = Store(Path("out/bars"))
     facts = store.line(*finished_in(store)[0]).made
-    versions = {name: facts.pop(name) for name in ("cbm", "kernel", "numpy", "numba")}
-    assert all(versions.values())
-    assert facts.items() == computer().items()
+    assert all(facts.pop(name) for name in ("cbm", "kernel", "numpy", "numba"))
+    assert facts == computer()
     assert facts.keys() == {"cpu", "kernels", "blas", "threads", "libc", "llvm"}
     assert facts["threads"] == "1"
     assert all(facts.values())
@@ -227,7 +222,6 @@ def test_a_trial_that_moves_between_computers_names_both(tmp_path, monkeypatch):
     store = Store(tmp_path / "test")
     store.write_progress("run", 0, paused, "course")
     outcome = run_trial(trial, data, read_progress(store.state_path("course", "run", 0)))
-    assert isinstance(outcome, Outcome)
     assert outcome.computer["cpu"] == f"Another + {computer()['cpu']}"
     assert outcome.computer["kernels"] == computer()["kernels"]
     assert combined(outcome.computer, computer()) == outcome.computer
@@ -242,9 +236,8 @@ def test_settings_survive_the_manifest():
 
 def test_experiments_that_start_from_each_other_are_refused(everything):
     def change(manifest):
-        manifest["settings"] = [
-            one | {"start_from": {"experiment": "from-bars"}} for one in manifest["settings"]
-        ]
+        for one in manifest["settings"]:
+            one["start_from"] = {"experiment": "from-bars"}
 
     change_manifest("out/bars", change)
     error = refusal(verifying._experiment_again, Results(Path("out")), "bars")
