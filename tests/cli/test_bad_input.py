@@ -86,6 +86,7 @@ evaluate out --ais --temperatures 2 -> --temperatures
 evaluate out --exact --runs 5 -> --runs|--exact
 evaluate out --pseudo --temperatures 50 -> --temperatures|--pseudo
 evaluate out --pseudo --seed 3 -> --seed|--pseudo
+evaluate out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
 sample m.npz -> --output
 sample m.npz -o s.npz --sampler CD-1 -> --sampler CD-1|gibbs|PT_c
 sample m.npz -o s.npz --sampler PT_1 -> PT_1|2
@@ -103,7 +104,6 @@ features m.npz -o f.npz --data nothing -> nothing|bars-and-stripes
 features m.npz -o f.npz --data rows.npy --layer 2 -> --layer 2|1 hidden layer
 features m.npz -o f.npz --data rows.npy --layer 0 -> --layer
 features m.npz -o ./two.npz --data two.npz -> -o two.npz
-features m.npz -o ./m.npz --data rows.npy -> -o m.npz
 plot out curves bars -o p.png --xlim 5 -> --xlim 5|0:1000
 plot out curves bars -o p.png --ylim 3:1 -> --ylim 3:1|LOW:HIGH
 plot out curves bars -o p.png --log z -> --log|z|x,y
@@ -117,26 +117,23 @@ plot data shifting-bar:size=4 -o p.png -> Error: shifting-bar:size=4:
 plot curves m.npz -o p.png -> Error: m.npz:
 plot filters none.npz -o p.png -> Error: none.npz:
 plot activity m.npz -o p.png -> Error: m.npz:|--data
-report out basr -o page.html -> basr|bars
 plot out cruves bars -o p.png -> curves
+report out basr -o page.html -> basr|bars
 table out bars --select nonsense=1 -> --select nonsense|offsets|sampler
 table out bars --select batch=10 -> --select batch|offsets|sampler
 table out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
 table out bars --select offsets -> --select offsets|SETTING=VALUE
 table out bars --select =0.1 -> SETTING=VALUE
-best out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
-evaluate out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
-table out bars --choose nonsense -> --choose nonsense|offsets|sampler
 table out bars --choose batch -> --choose batch|offsets|sampler
 table out bars --choose= -> --choose|none
 table out bars --by valid -> --by valid|--choose
 table out bars --choose none --by test -> --by test|--choose
 table out bars --choose sampler --by train --rows sampler -> --rows sampler|none
-verify out --sample 0 -> --sample
-verify out --sample some -> --sample
 table out --alpha 1 -> --alpha|1
 table out --alpha 0 -> --alpha|0
 table out --metric a --metric b -> --metric|twice
+verify out --sample 0 -> --sample
+verify out --sample some -> --sample
 """
 
 

@@ -10,17 +10,15 @@ import pytest
 from tests.builders import cbm, grid_text, problems_of, run_grid
 
 
-@pytest.fixture(params=["rows.npy"])
+@pytest.fixture
 def moved(request, here):
-    """Results whose grid is gone, and the folder to which its data have moved."""
-    name = request.param.replace("ABSOLUTE", str(here / "home/far"))
+    """Results whose grid is gone, and whose data have moved to the folder there."""
+    name = getattr(request, "param", "rows.npy").replace("ABSOLUTE", str(here / "home/far"))
     for folder in (Path("home", name).parent, Path("there/sub")):
         folder.mkdir(parents=True)
     np.save(Path("home", name), np.random.default_rng(2).integers(0, 2, (40, 6), np.uint8))
-    text = grid_text(
-        "rbm", data=f"{{path: {name}}}", batch="10", trials="2", evaluate="{method: exact}"
-    )
-    run_grid(text, folder="home", output=here / "out")
+    data = {"data": f"{{path: {name}}}", "batch": "10", "evaluate": "{method: exact}"}
+    run_grid(grid_text("rbm", trials="2", **data), folder="home", output=here / "out")
     shutil.move(Path("home", name), "there/sub" if name == "sub/rows.npy" else "there")
     shutil.rmtree("home")
 
@@ -32,8 +30,7 @@ def test_results_find_their_data_in_a_folder_that_is_named(moved):
     verdicts = cbm(*verify, "--data", "there", "--json").stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"same bytes"}
     assert len(cbm("evaluate", "out", "--data", "there", "--json").stdout.splitlines()) == 2
-    refused = cbm("plot", "out", "activity", "-o", "a.png", code=2)
-    assert "--data" in refused.stderr
+    assert "--data" in cbm("plot", "out", "activity", "-o", "a.png", code=2).stderr
     cbm("plot", "out", "activity", "--data", "there", "-o", "a.png")
 
 

@@ -71,7 +71,6 @@ def test_the_page_is_one_file_without_network_and_always_the_same(made, page):
     said = cbm("report", made, "-o", path).stderr
     assert numbers_in(said.rpartition("page.html")[2]) == [f"{len(first) / 1e3:,.0f}"]
     assert path.read_bytes() == first
-    assert len({it.at["id"] for it in page.all("") if "id" in it.at}) > 100  # of the pictures
 
 
 def test_the_page_names_experiments_settings_and_versions(made, page):
@@ -85,7 +84,8 @@ def test_the_page_names_experiments_settings_and_versions(made, page):
 
 
 def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
-    header, heading, *rows = page.all("table", "results")[0].rows()
+    (table, *_), (listed, *_) = (page.all("table", kind) for kind in ("results", "cells"))
+    header, heading, *rows = table.rows()
     assert (header[1:], heading) == (["00", "ddᵇₛ"], ["bars-and-stripes"])
     said = re.findall(r"^\| [CP].*", cbm("table", made, "bars", "-f", "markdown").stdout, re.M)
     printed = [re.sub("[*]|</?u>", "", line).strip("| ").split(" | ") for line in said]
@@ -94,23 +94,22 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
     told = ["" if cell["best"] else words.format_map(cell) for cell in cells]
     for (name, one, other), row, place in zip(printed, rows, range(0, 8, 2), strict=True):
         assert row == [name, one + told[place], other + told[place + 1]]
-    bold = [text.text for text in page.all("table", "results")[0].all("b")]
-    assert len(bold) == sum(cell["bold"] for cell in cells)
-    names, *lines = page.all("table", "cells")[0].rows()
-    listed = pd.DataFrame(lines, columns=names).set_index(["offsets", "sampler", "learning rate"])
-    assert [*listed["trials"]] == ["6 of 6"] * len(cells)
+    assert len(table.all("b")) == sum(cell["bold"] for cell in cells)
+    names, *lines = listed.rows()
+    frame = pd.DataFrame(lines, columns=names).set_index(["offsets", "sampler", "learning rate"])
+    assert [*frame["trials"]] == ["6 of 6"] * len(cells)
     for cell in cells:
         key = SHOWN[cell["offsets"]], SHOWN[cell["sampler"]], f"{cell['learning_rate']}"
-        mean = listed[names[names.index("trials") + 1]][key]
+        mean = frame[names[names.index("trials") + 1]][key]
         assert float(mean) == pytest.approx(cell["mean"], rel=1e-5)
 
 
 def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):
     assert len(page.all("svg")) == 2  # one for each data set of each experiment
+    assert len({it.at["id"] for it in page.all("") if "id" in it.at}) > 100  # of the pictures
     texts = re.findall(r"<!-- (.*?) -->", written(made).read_text("utf-8"))
-    assert {"train log-likelihood (of all rows)", "updates", "(d) PT$_{4}$, $\\eta$ = 0.3"} <= {
-        *texts
-    }
+    shown = "train log-likelihood (of all rows)", "updates", "(d) PT$_{4}$, $\\eta$ = 0.3"
+    assert {*shown} <= {*texts}
     assert "Median over 6 trials, band: quartiles." in page.text
 
 
