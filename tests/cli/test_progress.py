@@ -28,61 +28,51 @@ def run(*options, code=0):
 
 
 def job(**changes):
-    """A job, and the progress of a run of it."""
+    """A job of 20 updates, and the progress of a run of it."""
     data = {"name": "bars-and-stripes", "size": 2}
     its = Settings(**{"data": data, "learning_rate": 0.1, "updates": 20} | changes)
-    bars = load("bars-and-stripes", size=2)
-    one = Job(Trial("test", its, 0, 1), "run", bars, (Store(Path("out/test")),))
+    one = Job(Trial("test", its, 0, 1), "run", load(**data), (Store(Path("out/test")),))
     return one, RunProgress(Agenda([], {}, {}, {}, [one]))
 
 
-def outcome(*columns, diverged=None):
-    values = np.array([[0, 0, *(-9.0 for _ in columns)], [20, 1, *(-7.25 for _ in columns)]])
-    return SimpleNamespace(columns=("update", "epoch", *columns), curve=values, diverged=diverged)
-
-
-def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged():
+@pytest.mark.parametrize(
+    ("diverged", "columns", "told"),
+    [
+        (None, ("train_log_likelihood", "test_cost"), ": train log likelihood -7.25 per row"),
+        (1234, ("train_log_likelihood", "test_cost"), ": diverged at update 1,234"),
+        (None, (), ""),
+    ],
+)
+def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged(diverged, columns, told):
     one, display = job(**RBM)
     display.progress(one, Progress(None, 8))
-    assert display.running[one.key][1] == f"{one.title}: update 8 (40%)"
-    display.finished(one, outcome("train_log_likelihood", "test_log_likelihood"))
-    assert display.latest == f"{one.title}: train log likelihood -7.25 per row"
-    assert not display.running
-    assert numbers(display.words()[0])[0][:2] == [1, 1]
-    display.finished(one, outcome("train_log_likelihood", diverged=1234))
-    assert display.latest.endswith("diverged at update 1,234")
-    display.finished(one, outcome())
-    assert display.latest == one.title
-
-
-def left(display):
-    """The seconds left, as the status says them: None where it says none."""
-    found = re.search(r"(?:(\d+) min )?(\d+) s left", display.words()[0])
-    return found and 60 * int(found[1] or 0) + int(found[2])
+    assert f"{one.title}: update 8 (40%)" in display.words()[0]
+    curve = np.array([[0, 0, -9.0, 3.0], [20, 1, -7.25, 2.0]])
+    names = ("update", "epoch", *columns)
+    display.finished(one, SimpleNamespace(columns=names, curve=curve, diverged=diverged))
+    (words,) = display.words()
+    assert words.endswith(f"{one.title}{told}")
+    assert numbers(words)[0][:2] == [1, 1]
 
 
 def test_pretraining_is_named_and_counts_as_work():
     one, display = job(**DBM, batch=2, pretraining={"epochs": 5})
     layer = 5 * 4  # epochs and batches
-    display.progress(one, Progress(None, 10, stage=1))
     assert one.share(Progress(None, 10, stage=1)) == (layer + 10) / (2 * layer + 20)
-    assert "pre-training, update 10 " in display.words()[0]
-    display.progress(one, Progress(None, 3, stage=2))
-    assert "trial 0: update 3 " in display.words()[0]
+    for stage, told in ((1, "trial 0: pre-training, update 10 "), (2, "trial 0: update 10 ")):
+        display.progress(one, Progress(None, 10, stage=stage))
+        assert told in display.words()[0]
 
 
-def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch):
-    for begun in (0, 10):
-        (one, display), now = job(**RBM), 0
-        one = replace(one, state=Path("state") if begun else None)
-        monkeypatch.setattr(time, "monotonic", lambda: now)  # noqa: B023
-        display.started = 0
-        display.progress(one, Progress(None, begun))
-        assert left(display) is None
-        for update in range(begun + 1, 21):
-            now = 10 * (update - begun)
-            display.progress(one, Progress(None, update))
-            assert left(display) == 10 * (20 - update)
+@pytest.mark.parametrize(("begun", "first"), [(0, "3 min 10 s left"), (10, "1 min 30 s left")])
+def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch, begun, first):
+    one, display = job(**RBM)
+    one, display.started = replace(one, state=Path("state") if begun else None), 0
+    for update, told in ((begun, "s; "), (begun + 1, first), (17, ", 30 s left")):
+        monkeypatch.setattr(time, "monotonic", lambda: 10 * (update - begun))  # noqa: B023
+        display.progress(one, Progress(None, update))
+        assert told in display.words()[0]
+        assert ("left" in display.words()[0]) == (update > begun)
 
 
 def test_data_are_described_before_a_run_and_half_of_an_odd_width_rounds_down(grid):

@@ -21,7 +21,7 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.kernels.sharing import cores
-from cbm_cli.results import Results
+from cbm_cli.results import Results, Store
 from cbm_cli.trial.learner import Learner
 
 from tests.builders import GRID, cbm, files, holds, numbers, problems_of, summary
@@ -68,7 +68,6 @@ def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
 
 def test_the_summary_holds_the_settings_and_values_of_the_curve(finished):
     rows = summary("out")
-    assert [row["offsets"] for row in rows] == ["00"] * 4 + ["dd^b_s"] * 4
     for row in rows:
         curve = pd.read_csv(f"out/bars/curves/{row['run_id']}.csv")
         curve = curve[curve["trial"] == int(row["trial"])].set_index("update")
@@ -102,7 +101,6 @@ DAMAGES = {  # what becomes of the line of a trial
     "bit": middle_bit,
     "key": lambda line: line.replace(b'"trial":1', b'"trial":3', 1),
     "cut": lambda line: line[:100] + b"\n",
-    "gone": lambda line: b"",
 }
 
 
@@ -112,7 +110,7 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
     victim = [*lines][5]
     path.write_bytes(path.read_bytes().replace(lines[victim], DAMAGES[damage](lines[victim])))
     said = run()
-    assert damage in ("gone", "cut") or f"{path}: line 6" in said
+    assert damage == "cut" or f"{path}: line 6" in said
     assert [7, 8, 1] in numbers(said)
     assert trials_of("out") == whole
     changed = lines_of()
@@ -158,8 +156,8 @@ def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(finished, monk
     run(out="large")
     whole, path = contents_of("large"), sorted(Path("large").rglob("trial-001.npz"))[2]
     assert [*whole.values()] == [*contents_of("out").values()]
-    for harm in ("bit", "cut", "gone"):
-        path.write_bytes(DAMAGES[harm](path.read_bytes())) if harm != "gone" else path.unlink()
+    for harm in (middle_bit, None):
+        path.write_bytes(harm(path.read_bytes())) if harm else path.unlink()
         said = run(out="large")
         assert str(path) in said
         assert [7, 8, 1] in numbers(said)
@@ -217,9 +215,8 @@ def test_results_are_stored_as_documented(finished):
         shapes = {name: machine[name].shape for name in machine.files}
     sizes = {"biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,)}
     assert shapes == {"kind": (), "weights_0": (4, 3)} | sizes
-    own, exported = pd.DataFrame(record["curve"]), pd.read_csv(f"out/bars/curves/{key[0]}.csv")
-    exported = exported.query("trial == 1").drop(columns="trial").reset_index(drop=True)
-    pd.testing.assert_frame_equal(exported, own)
+    exported = pd.read_csv(f"out/bars/curves/{key[0]}.csv").query("trial == 1")
+    assert exported.drop(columns="trial").to_dict("list") == record["curve"]
 
 
 def test_few_small_files_hold_many_small_trials(grid):
@@ -231,7 +228,7 @@ def test_few_small_files_hold_many_small_trials(grid):
 
 
 def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(finished):
-    assert json.loads(Path("out/bars/manifest.json").read_text())["grid_commit"] is None
+    assert Store(Path("out/bars")).manifest().grid_commit is None
     git = "git -c user.name=x -c user.email=x@y.z "
     for words in ("init -q", "add grid.yaml", "commit -q -m Grid"):
         subprocess.run((git + words).split(), check=True)
@@ -239,7 +236,7 @@ def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(fi
     Path("elsewhere").mkdir()
     os.chdir("elsewhere")
     cbm("run", "../grid.yaml", "-o", "out", "-j", 0)
-    assert json.loads(Path("out/bars/manifest.json").read_text())["grid_commit"] == head.strip()
+    assert Store(Path("out/bars")).manifest().grid_commit == head.strip()
 
 
 def test_names_that_look_like_numbers_stay_names(grid):
@@ -314,8 +311,8 @@ def test_a_run_has_a_worker_for_each_core_that_its_container_has(
 
 
 def test_output_that_is_full_or_closed_ends_a_command_without_a_traceback(grid):
-    def said(where, *words):
-        command = f'"{sys.executable}" -m cbm_cli.cli {" ".join(words)} {where}'
+    def said(where, words):
+        command = f'"{sys.executable}" -m cbm_cli.cli {words} {where}'
         ended = subprocess.run(command, shell=True, capture_output=True, text=True)
         return ended.returncode, ended.stderr.splitlines()
 
