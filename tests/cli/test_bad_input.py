@@ -75,6 +75,11 @@ def test_results_that_cannot_be_written_are_refused():
 # what is said, whatever is around it. What is wrong with a grid, a file of rows or a machine is
 # tested with their readers.
 REFUSED = """
+init -o gone/grid.yaml -> Error: -o gone/grid.yaml:
+init -o grid.txt -> Error: -o grid.txt:
+init -o grid.yaml -> Error: grid.yaml:
+run -> Error: experiments.yaml:|`cbm init`
+run mine.yaml bars -> Error: mine.yaml:|`cbm init`
 run grid.yaml --set learning_rate -> FIELD=VALUE
 evaluate none.npz --data rows.npy -> none.npz
 evaluate m.npz --ais --rows 5 -> --rows|--data
