@@ -148,6 +148,6 @@ def test_a_command_that_cannot_be_is_refused_and_nothing_is_written(finished, li
     np.save("rows.npy", rows := visible_rows(RBM))
     np.savez("two.npz", train=rows, test=rows)
     command, _, told = line.partition(" -> ")
-    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*.*")}
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("[!.]*.*")}
     assert holds(cbm(*command.split(), code=2).stderr, told)
-    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*.*")} == before
+    assert {path: path.stat().st_mtime_ns for path in Path().rglob("[!.]*.*")} == before
