@@ -29,18 +29,18 @@ import coverage
 ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
-    "cli": "bad_input cluster commands datasets evaluate features fetch figure hostile "
-    "moved_data progress report results run sample selection sources table text verify "
-    "whole_numbers words",
+    "cli": "bad_input commands datasets evaluate features fetch figure hostile moved_data progress report "
+    "results run sample selection sources table text verify whole_numbers words",
+    "datasets": "columns datasets fetch files forms hostile moved_data refused_data whole_numbers",
     # not what processes run
     "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
-    "grid": "bad_input grid names schema settings whole_numbers",
+    "grid": "bad_input grid hostile names schema settings whole_numbers words",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
-    "report": "cells figure pictures plot bad_input report selection",
-    "results": "cells evaluate files pretraining python bad_input resume results run selection start_from "
-    "statistics store table verify",
-    "statistics": "cells evaluate python bad_input selection statistics table",
+    "report": "bad_input cells figure pictures plot report selection",
+    "results": "bad_input cells evaluate files hostile moved_data pretraining python resume results run "
+    "selection start_from statistics store table verify",
+    "statistics": "bad_input cells evaluate python selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients "
     "pretraining recorders resume run start_from training",
 }

@@ -13,7 +13,7 @@ from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.grid.read import read_grid
 from numpy.testing import assert_array_equal
 
-from tests.builders import VALIDATOR, arrays, cbm, grid_text, holds, lines, problems_of, refusal
+from tests.builders import VALIDATOR, arrays, cbm, grid_text, holds, lines, refusal
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -32,17 +32,14 @@ def write(text, name="rows.csv"):
 
 
 A, B, C, D = ROWS.T.tolist()
-SHORT = ["run", "grid.yaml", "-j", "0", "--trials", "1", "--set", "epochs=1", "--set", "batch=10"]
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"drop": "class, b"}, [0, 2]),
-        ({"drop": ["2", "class"]}, [0, 2]),
         ({"columns": "c,a"}, [2, 0]),
         ({"columns": "all"}, [0, 1, 2, 3]),
-        ({"columns": [1, "b", "class"]}, [0, 1, 3]),
         ({"columns": "all", "drop": "b"}, [0, 2, 3]),
         ({"drop": "last"}, [0, 1, 2]),
         ({"drop": [-1, "a"]}, [1, 2]),
@@ -55,6 +52,12 @@ SHORT = ["run", "grid.yaml", "-j", "0", "--trials", "1", "--set", "epochs=1", "-
 def test_columns_are_chosen_and_dropped_by_name_and_number(options, expected):
     write(table(["a", "b", "c", "class"], A, B, C, D))
     assert_array_equal(load(path="rows.csv", **options).train, ROWS[:, expected])
+
+
+def test_columns_are_dropped_in_a_source_of_the_command_line():
+    write(table(["a", "b", "c", "class"], A, B, C, D))
+    assert_array_equal(load_source("rows.csv:drop=b,class,flip=true").train, 1 - ROWS[:, [0, 2]])
+    assert "drop: [class]" in str(refusal(load_source, "rows.csv:drop=b"))
 
 
 @pytest.mark.parametrize("content", [arrays(train=ROWS, test=ROWS), lines(ROWS, " ")])
@@ -79,7 +82,7 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
     assert (error.field, str(error).partition(":")[0]) == ("test", "turned.csv")
 
 
-LABELS = "class Class LABEL labels target id ID y Y index class_label row_id"
+LABELS = "class LABEL labels target ID y index class_label row_id"
 
 
 @pytest.mark.parametrize("name", LABELS.split())
@@ -88,7 +91,6 @@ def test_a_column_named_like_labels_is_asked_about_and_never_trained_on_in_silen
     error = refusal(load, path="rows.csv")
     assert error.field == "path"
     assert f"drop: [{name}], or columns: all" in str(error)
-    assert_array_equal(load(path="rows.csv", columns="all").train, ROWS[:, :3])
 
 
 def test_names_that_only_begin_or_end_like_labels_are_units():
@@ -104,10 +106,11 @@ R = '"a" "b"\n"1" 0 1\n"2" 1 0\n"3" 1 1\n'  # write.table
 @pytest.mark.parametrize(
     ("text", "listed"),
     [
-        *((NAMED.format(name), "1") for name in ("", "#", "Unnamed: 0")),
-        *((NAMED.format(name), name) for name in ("No.", "row")),
+        *((NAMED.format(name), "1") for name in ("", "#")),
+        (NAMED.format("No."), "No."),
         ("n,a,b\n1,0,1\n2,1,0\n3,1,1\n", "n"),  # it counts the rows
-        *((text, "1") for text in (R, R.replace('"', ""), R.replace(" ", "\t"))),
+        (R, "1"),
+        (R.replace(" ", "\t"), "1"),
         ("id,a,b,class\n9,0,1,1\n7,1,0,0\n8,1,1,1\n", "id, class"),
         ("id,a,b,species\n9,0,1,setosa\n7,1,0,setosa\n8,1,1,virginica\n", "id, species"),
         ("0,1,setosa\n1,0,setosa\n1,1,virginica\n", "3"),
@@ -126,16 +129,14 @@ def test_labels_text_and_numbers_of_rows_are_asked_about_at_once(text, listed):
     assert data.names == (() if text[0].isdigit() else ("a", "b"))
 
 
-@pytest.mark.parametrize("gap", ["?", ""])
-def test_columns_of_text_are_asked_about_where_others_have_gaps(gap):
-    write(f"id,a,species,b\n1,{gap},setosa,1\n2,0,setosa,1\n")
+def test_columns_of_text_are_asked_about_where_others_have_gaps():
+    write("id,a,species,b\n1,,setosa,1\n2,0,setosa,1\n")
     assert holds(refusal(load, path="rows.csv"), "drop: [id, species]")
 
 
 @pytest.mark.parametrize(
     ("drop", "dropped"),
     [
-        ("class", ["class"]),
         ("[1, class]", ["1, class"]),
         ("[[id, class], [class, 1, 2]]", ["id, class", "class, 1, 2"]),
         ('["a, b", c]', ['"a, b", c']),
@@ -148,22 +149,7 @@ def test_a_list_in_a_grid_is_one_choice_and_a_list_of_lists_an_axis(drop, droppe
     assert VALIDATOR.is_valid(yaml.safe_load(text))
 
 
-def test_runs_evaluations_and_features_read_the_same_columns():
-    write(table(["id", "a", "b", "c", "class"], range(30), A, B, C, ["setosa"] * 30))
-    write(grid_text("rbm", data="{path: rows.csv, drop: [id, class], hold_out: 0.2}"), "grid.yaml")
-    assert holds(cbm(*SHORT).stderr, "rows.csv|24 rows x 3 units|valid 6 rows")
-    machine, *_ = cbm("best", "results").stdout.splitlines()
-    source = "rows.csv:drop=id,class,flip=true"
-    assert "log-likelihood" in cbm("evaluate", machine, "--data", source).stdout.lower()
-    cbm("features", machine, "--data", source, "-o", "out.npz")
-    assert load_source(source).width == 3
-    assert "drop: [class]" in cbm("evaluate", machine, "--data", "rows.csv:drop=id", code=2).stderr
-    told = cbm("run", "grid.yaml", "-j", 0, "--set", "data.drop=[id, clas]", code=2)
-    assert [one[1] for one in problems_of(told)] == ["toy.data.drop"]
-    assert " class?" in told.stderr
-
-
-@pytest.mark.parametrize(("hold_out", "count"), [(6, 6), ("6e0", 6), ("0.2", 6), (0.001, 1)])
+@pytest.mark.parametrize(("hold_out", "count"), [("6e0", 6), ("0.2", 6), (0.001, 1)])
 def test_rows_are_drawn_at_random_from_all_classes(hold_out, count):
     rows = np.repeat(np.eye(3, dtype=np.uint8), 10, axis=0)  # sorted by class
     write(lines(rows))
@@ -215,8 +201,7 @@ def test_one_file_gives_rows_for_validation_and_test_too():
 GREY = "0,7,16,3\n9,1,16,0\n16,0,0,0\n"
 BITS = "0,1,1,0\n1,0,1,0\n1,1,0,1\n"
 NUMBERS = """
-1,2,3,4 3,1,0,2 "0","1","2","3" 0.0,1.0,2.0,3.0 -1,0,1,2 2019,2020,2021,2022 2019,2019,2020,2020
-400.5,401,401.5,402 0,0.1,1,1.1 99,0,0,0 -9,0,0,0
+1,2,3,4 3,1,0,2 "0","1","2","3" 2019,2019,2020,2020 400.5,401,401.5,402 0,0.1,1,1.1 -9,0,0,0
 a,1,2,3 a,1,1,2 ?,b,c,d x,,u,z 0,1,setosa,2 1.2.3,50%,1:2,7/8
 """
 
@@ -261,14 +246,11 @@ def test_a_number_that_may_be_a_name_is_refused_with_both_places():
     ("text", "names"),
     [
         ("item #1,b\n", ("item #1", "b")),
-        ("#1,#2\n", ("#1", "#2")),
         ('"a, 1" , "b ""x"""\n', ("a, 1", 'b "x"')),
         ('"a\nx",b\n', ("a\nx", "b")),
-        ("a;b,c\n", ("a;b", "c")),
         ('\ufeff"a","b"\r\n', ("a", "b")),
         ("# one\n# a,b\n", ("a", "b")),
         ("a:1,b:2\n", ("a:1", "b:2")),  # no LIBSVM
-        ("1:a,2:b\n", ("1:a", "2:b")),
         ("time 12:30,b\n", ("time 12:30", "b")),
     ],
 )
@@ -296,7 +278,7 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order():
     write(table(names[::-1], D, C, B, A), "turned.csv")
     write(table([*"abcd"], A, B, C, D), "others.csv")
     write(grid_text("rbm", data="{path: rows.csv}"), "grid.yaml")
-    cbm(*SHORT)
+    cbm("run", "grid.yaml", "-j", 0, "--trials", 1, "--set", "epochs=1", "--set", "batch=10")
     name, *_ = cbm("best", "results").stdout.splitlines()
     its = cbm_package.load(name)
     its.save("m.npz")
@@ -304,19 +286,14 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order():
 
     for file in ("rows", "turned"):
         cbm("features", "m.npz", "--data", f"{file}.csv", "-o", f"{file}.npz")
-    rows, turned = (np.load(f"{file}.npz") for file in ("rows", "turned"))
-    assert [*rows] == ["rows"]  # a file of any part
-    assert_array_equal(turned["rows"], rows["rows"])
-    told = [cbm("evaluate", "m.npz", "--data", f"{file}.csv").stdout for file in ("rows", "turned")]
-    assert told[0] == told[1]
-    said = cbm("evaluate", "m.npz", "--data", "others.csv", code=2).stderr
-    assert holds(said, "others.csv|a|north")
-
+    assert_array_equal(np.load("turned.npz")["rows"], np.load("rows.npz")["rows"])
+    assert holds(
+        cbm("evaluate", "m.npz", "--data", "others.csv", code=2).stderr, "others.csv|a|north"
+    )
     assert_array_equal(its.log_likelihood(pd.read_csv("turned.csv")), its.log_likelihood(ROWS))
     assert holds(refusal(its.transform, pd.read_csv("others.csv")), "a|north")
-    cbm("sample", "m.npz", "-n", 3, "--steps", 2, "-o", "s.npz")
-    assert np.load("s.npz")["names"].tolist() == names
     write("south,west,north,east\n,,1,\n", "given.csv")
     cbm("sample", "m.npz", "--given", "given.csv", "-n", 9, "--steps", 2, "-o", "s.npz")
+    assert np.load("s.npz")["names"].tolist() == names
     assert (np.load("s.npz")["samples"][:, 0] == 1).all()
     assert np.load("s.npz")["samples"][:, 1:].min() == 0

@@ -1,6 +1,4 @@
-"""Data sets by name: the generated ones against enumeration, the published ones against files
-made here.
-"""
+"""Data sets by name: generated ones against enumeration, published ones against files made here."""
 
 import gzip
 import hashlib
@@ -81,12 +79,9 @@ def test_shifting_bar_is_a_line_with_every_rotation_of_one_bar_once(size, bar):
     assert (data.upper_bound, data.image) == (pytest.approx(math.log(1 / size)), Image(1, size))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"name": "shifting-bar", "size": 9, "bar": 2}, {"name": "mnist", "binarise": "none"}],
-    ids=str,
-)
-def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(options, mnist):
+@pytest.mark.parametrize("binarise", ["threshold", "none"])
+def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(binarise, mnist):
+    options = {"name": "mnist", "binarise": binarise}
     plain, flip = load(Data(**options)), load(Data(**options, flip=True))
     assert flip.parts.keys() == plain.parts.keys()
     for part, rows in plain.parts.items():
@@ -95,7 +90,7 @@ def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(options, mnist):
     assert flip.name == f"flipped-{plain.name}" == Data(**options, flip=True).title
 
 
-@pytest.mark.parametrize("threshold", [0.0, 127 / 255, 0.999])
+@pytest.mark.parametrize("threshold", [0.0, 127 / 255])
 def test_mnist_is_read_packed_or_plain_and_a_pixel_is_on_above_the_threshold(threshold, mnist):
     grey, data = load("mnist", binarise="none"), load("mnist", threshold=threshold)
     assert_array_equal(grey.train, GREY.reshape(50, 6))
@@ -165,14 +160,12 @@ SIZES = {  # rows and columns of the publications, as the benchmark's table has 
 }
 
 
-def test_every_published_set_is_listed_with_its_sizes_and_pictures_in_the_published_order():
+def test_published_sets_have_the_published_sizes_and_pictures():
     found = {name: SOURCES[name] for name in PUBLISHED}
     assert {name: (*one.rows.values(), one.width) for name, one in found.items()} == SIZES
-    assert {name: source.image for name, source in found.items() if source.image} == {
-        "mnist": Image(28, 28),
-        "caltech101-silhouettes": Image(28, 28, "F"),  # down the columns
-        "ocr-letters": Image(16, 8),
-    }
+    images = {name: source.image for name, source in found.items() if source.image}
+    images_of = {"mnist": Image(28, 28), "ocr-letters": Image(16, 8)}
+    assert images == images_of | {"caltech101-silhouettes": Image(28, 28, "F")}  # down the columns
 
 
 def write_text(folder, name, part, rows):
@@ -257,16 +250,12 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
         ({"name": "shifting_bar"}, "name", "shifting_bar|shifting-bar"),
         ({"name": "my.csv"}, "name", "path: my.csv"),
         ({}, None, "path: rows.csv"),
-        ({"name": "mnist", "test": "t.csv"}, "test", "mnist|path"),
         ({"path": "a/mnist.csv.gz"}, "name", "mnist|name: my-data"),
         ({"path": "a.csv", "size": 3}, "size", "a|valid|test|scale|flip|hold_out"),
         ({"name": "bars-and-stripes"}, "size", "size: 3|bars-and-stripes:size=3"),
         ({"name": "mnist", "binarise": "none", "threshold": 0.3}, "threshold", "binarise"),
-        ({"name": "mnist", "threshold": 1}, "threshold", "mnist|1"),
         ({"name": "bars-and-stripes", "size": 11}, "size", "11|1|10"),
-        ({"name": "shifting-bar", "size": 1, "bar": 1}, "size", "1|2|4096"),
         ({"name": "shifting-bar", "size": 9, "bar": 9}, "bar", "9"),
-        ({"name": "mnist", "threshold": -0.1}, "threshold", "-0.1|0"),
         ({"name": "mnist", "binarise": "otsu"}, "binarise", "otsu|threshold|sample|none"),
         ({"name": "mnist", "treshold": 0.1}, "treshold", "treshold|threshold"),
     ],
@@ -313,54 +302,36 @@ def test_a_line_describes_what_was_loaded(mnist):
     assert holds(line, f"flipped-mnist|50|6|{mean}|test 7")
 
 
-def state_of(name):
-    """The state of a set in a list and, alike, alone, and further text about it."""
-    listed = cbm("data", "list", code=1)  # since one is damaged
-    state = re.search(rf"^{name}  .*?[%?]  +(\w+)", listed.stdout, re.M)[1]
-    words, code = ("data", "list", name), int(state == "damaged")
-    alone = cbm(*words, code=code).stdout
-    assert re.search(r"^state +(\w+)$", alone, re.M)[1] == state
-    return state, listed.stderr + alone
-
-
-def test_a_set_with_a_wrong_file_is_damaged_everywhere_and_one_of_which_a_part_is_here_missing(
+def test_a_set_with_a_wrong_file_is_damaged_and_one_of_which_only_a_part_is_here_missing(
     folder, mnist
 ):
     assert re.search(r"^state +ok$", cbm("data", "list", "mnist").stdout, re.M)
     (folder / TEST).write_bytes(b"not images")
-    state, told = state_of("mnist")
-    assert state == "damaged"
-    assert holds(told, f"{folder / TEST}|{sha256(b'not images')}|{sha256(idx(GREY[:7]))}")
     write_text(folder, "rcv1", "valid", random_rows(5, 10, 150))
-    state, told = state_of("rcv1")
-    assert state == "missing"
-    assert "rcv1.train.data: missing\n" in told
+    listed = cbm("data", "list", code=1)  # since one is damaged
+    alone = {name: cbm("data", "list", name, code=name == "mnist") for name in ("mnist", "rcv1")}
+    for name, state in (("mnist", "damaged"), ("rcv1", "missing")):
+        assert re.search(rf"^{name}  .*?[%?]  +{state}", listed.stdout, re.M)
+        assert re.search(rf"^state +{state}$", alone[name].stdout, re.M)
+    told = listed.stderr + alone["mnist"].stdout
+    assert holds(told, f"{folder / TEST}|{sha256(b'not images')}|{sha256(idx(GREY[:7]))}")
+    assert "rcv1.train.data: missing\n" in alone["rcv1"].stdout
 
 
 def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belong(folder):
     listed = cbm("data", "list")
     _, *rows = (re.split(r"  +", line)[:4] for line in listed.stdout.splitlines())
-    assert rows[:3] == [
-        ["{name: bars-and-stripes, size: 3}", "16 x 9", "50.0%", "generated"],
-        ["{name: shifting-bar, size: 9, bar: 1}", "9 x 9", "11.1%", "generated"],
-        ["mnist", "60,000 + 10,000 x 784", "13.3%", "missing"],
-    ]
-    assert ["dna", "1,400 + 600 + 1,186 x 180", "25.3%", "missing"] in rows
+    assert rows[0] == ["{name: bars-and-stripes, size: 3}", "16 x 9", "50.0%", "generated"]
+    assert rows[2] == ["mnist", "60,000 + 10,000 x 784", "13.3%", "missing"]
     assert [name for name, *_ in rows[2:]] == PUBLISHED
     assert holds(listed.stderr, f"{' '.join(PUBLISHED)}|cbm data fetch NAME")
-    entries = {entry.source.name: entry for entry in catalogue()}
-    assert [name for name, entry in entries.items() if entry.state == "missing"] == PUBLISHED
-    for entry in [*entries.values()][:2]:
+    for entry in [*catalogue()][:2]:
         data = load(**entry.source.example)
         assert (entry.source.rows, entry.source.width) == ({"train": len(data.train)}, data.width)
         assert entry.source.ones == pytest.approx(data.train.mean(), abs=5e-6)
     shown = cbm("data", "list", "dna").stdout
-    lines = [re.split(r"  +", line) for line in shown.splitlines()]
-    file = ["file", "dna.test.data: missing"]
-    assert all(line in lines for line in (["train", "1,400 rows of 180"], ["ones", "25.27%"], file))
-    assert holds(shown, f"data: dna|Larochelle|{folder / 'dna'}")
-    assert holds(shown, "600 rows of 180|1,186 rows of 180|CC BY 4.0")
+    assert holds(shown, f"data: dna|600 rows of 180|25.27%|Larochelle|CC BY 4.0|{folder / 'dna'}")
+    assert "dna.test.data: missing\n" in shown
     bar = cbm("data", "list", "shifting-bar").stdout
     assert "data: {name: shifting-bar, size: 9, bar: 1}" in bar
-    refused = cbm("data", "list", "mushroom", code=2)
-    assert holds(refused.stderr, "mushrooms")
+    assert holds(cbm("data", "list", "mushroom", code=2).stderr, "mushrooms")

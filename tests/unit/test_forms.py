@@ -1,6 +1,4 @@
-"""Rows as other programs and libraries keep them: words, pictures, sparse matrices, Parquet,
-data frames.
-"""
+"""Rows as other programs and libraries keep them: pictures, sparse matrices, Parquet, frames."""
 
 import re
 from math import nan
@@ -11,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import yaml
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.files import ALL, table_of
 from cbm_cli.datasets.loading import load
@@ -27,7 +26,7 @@ GREY = np.linspace(0, 1, 60).reshape(12, 5)
 # Values outside of the ends of a scale, and remedies that work
 
 
-@pytest.mark.parametrize("noise", [2.3e-16, -1e-17, 1e-9, -9e-7])
+@pytest.mark.parametrize("noise", [2.3e-16, -9e-7])
 @pytest.mark.parametrize("scale", [1.0, 255.0])
 def test_errors_of_rounding_at_the_ends_are_the_ends(noise, scale):
     Path("rows.npy").write_bytes(arrays(ROWS + noise))
@@ -41,12 +40,9 @@ def test_errors_of_rounding_at_the_ends_are_the_ends(noise, scale):
     ("values", "shown", "how"),
     [
         ([[0, 1.00001], [0.5, 1]], "1.00001", {"binarise": "none"}),
-        ([[0, 1], [-0.00001, 1]], "-1e-05", {"binarise": "none"}),
         ([[0, 1], [0.3, 1.00002]], "0.3", {}),
-        ([[1, 2], [2, 1]], "2", {}),
         ([[-1.5, 1], [1, -1]], "-1.5", {}),
         ([[0, 255], [3, 1]], "255", {}),
-        ([[1.25, 1.5], [1.5, 1.25]], "1.25", {}),
     ],
 )
 def test_the_remedies_for_values_off_the_scale_work(values, shown, how):
@@ -66,9 +62,8 @@ def test_the_remedies_for_values_off_the_scale_work(values, shown, how):
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
-@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
-def test_sparse_matrices_of_scipy_are_filled_up(form, make):
-    matrix = make(ROWS.astype(float)).asformat(form)
+def test_sparse_matrices_of_scipy_are_filled_up(form):
+    matrix = scipy.sparse.csr_array(ROWS.astype(float)).asformat(form)
     assert_array_equal(table_of(matrix).values, ROWS)
     assert_array_equal(table_of(matrix, Columns(None, "1, 3")).values, ROWS[:, [1, 3, 4]])
     twice = ([0.5, 0.5, 1.0], ([0, 0, 1], [0, 0, 1]))  # entries that occur twice are added
@@ -100,14 +95,16 @@ FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
     "label": (frame_of(label=1), ALL, "drop: [label]"),
     "words": (frame_of(kind="a"), ALL, "row 1, column 6 (kind)|drop: [kind]"),
     "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
-    "gap": (frame_of(q=[1.0] * 7 + [nan] + [0.0] * 4), ALL, "1 gap|row 8, column 6 (q)|dropna"),
-    "gaps": (frame_of(q=[nan] * 12), Columns(dropped="1, 2"), "12 gaps|row 1, column 6 (q)|2 more"),
+    "gaps": (
+        frame_of(q=[nan] * 12),
+        Columns(dropped="1, 2"),
+        "12 gaps|row 1, column 6 (q)|2 more|dropna",
+    ),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
     "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
     "numbered": (pd.DataFrame(ROWS), Columns(dropped="1"), "column 1 by number|column 2 by name"),
     "unknown": (frame_of(), Columns(dropped="p9"), "p9"),
     "nothing": (frame_of().iloc[:0], ALL, "no rows"),
-    "a series": (frame_of()["p1"], ALL, "(12,)"),
     "a list of words": ([["a"]], ALL, "list|(1, 1)"),
 }
 
@@ -118,10 +115,7 @@ def test_columns_of_data_frames_that_are_not_units_are_named(what):
     assert holds(refusal(table_of, frame, columns), told)
 
 
-TYPES = "bool uint8 float32 int64 Int64 boolean object category"
-
-
-@pytest.mark.parametrize("kind", TYPES.split())
+@pytest.mark.parametrize("kind", ["bool", "float32", "Int64", "boolean", "object", "category"])
 def test_data_frames_are_rows_whatever_their_types(kind):
     frame = frame_of(label=2).astype({f"p{n}": kind for n in range(5)})
     found = table_of(frame, Columns("1, 2, 3, 4, 5"))
@@ -170,52 +164,44 @@ class Foreign:
     [
         (Foreign(), "No module named 'pyarrow'|pip install pyarrow"),
         ({"path": ROWS, "test": Foreign()}, "data['test']|pyarrow"),
-        (object(), "data['path']"),
         ({"path": frame_of(), "drop": "p9"}, "data['path']|p9"),
-        ({"path": frame_of(), "hold_out": 1.5}, "hold_out"),
         ({"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})}, "data['test']|q|p1"),
-        ({"path": frame_of(), "test": ROWS[:, :3]}, "data['test']|3|5"),
         ({"trian": frame_of()}, "trian"),
         (ROWS * 3, "threshold"),
         (np.zeros((4, 2, 2, 3)), "(4, 2, 2, 3)"),
         (np.ma.masked_array(ROWS, np.eye(12, 5)), "data['path']|5 gaps|row 1, column 1"),
     ],
-    ids=range(11),
+    ids=range(8),
 )
 def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
-    Path("grid.yaml").write_text(GRID)
-    error = refusal(cbm.run, "grid.yaml", data=data, progress=False)
+    error = refusal(cbm.run, yaml.safe_load(GRID), data=data, progress=False)
     assert len(str(error).splitlines()) == 1
     assert holds(error, told)
 
 
 @pytest.mark.parametrize("rows", [frame_of(), ROWS, arrow(frame_of())], ids=range(3))
 def test_rows_within_a_grid_are_refused_with_where_to_pass_them(rows):
-    grid = {"experiments": {"toy": {"data": {"path": rows}}}}
-    Path("grid.yaml").write_text(GRID)
-    changes = {"changes": {"data": {"path": rows}}}
-    for error in (refusal(cbm.run, grid), refusal(cbm.run, "grid.yaml", **changes)):
+    grid, changes = yaml.safe_load(GRID), {"data": {"path": rows}}
+    within = {"experiments": {"toy": changes}}
+    for error in (refusal(cbm.run, within), refusal(cbm.run, grid, changes=changes)):
         assert holds(error, f"{type(rows).__name__}|data=rows")
     for wrong in ({"train": rows, "path": rows}, {"test": rows}):
-        assert holds(refusal(cbm.run, "grid.yaml", data=wrong), "path")
+        assert holds(refusal(cbm.run, grid, data=wrong), "path")
 
 
 def test_frames_from_python_are_trained_on_with_their_parts_and_names():
-    Path("grid.yaml").write_text(GRID)
     turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)
     label = polars(pd.DataFrame({"drop": ["label"]}))["drop"]
     given = {"path": frame_of(label=1), "test": polars(turned), "drop": label, "name": "mine"}
     short = {"trials": 1, "progress": False, "changes": {"epochs": 1, "batch": 2}}
-    bar = cbm.data("shifting-bar", size=5, bar=1) | {"test": None}
-    parts = cbm.run("grid.yaml", data=bar, **short)
-    assert {*parts.summaries()["n_train"]} == {5}
     for more in ({"hold_out": np.int64(3)}, {"hold_out": 2.0}, {"valid": arrow(frame_of(label=1))}):
-        rows = cbm.run("grid.yaml", data=given | more, **short).summaries()
-        assert {*rows["data"]} == {"mine"}
-        assert {*rows["n_test"]} == {12}
+        rows = cbm.run(yaml.safe_load(GRID), data=given | more, **short).summaries()
+        assert ({*rows["data"]}, {*rows["n_test"]}) == ({"mine"}, {12})
     data = [load(path=str(path), columns="all") for path in Path("results/data").glob("*.npz")]
-    assert sorted(len(one.parts) for one in data) == [1, 2, 3]
-    for one in (one for one in data if one.names):
+    assert sorted(len(one.parts) for one in data) == [2, 3]
+    for one in data:
         assert one.names == ("p0", "p1", "p2", "p3", "p4")
         for rows in one.parts.values():
             assert_array_equal(rows, ROWS)
+    bar = cbm.data("shifting-bar", size=5, bar=1) | {"test": None}
+    assert {*cbm.run(yaml.safe_load(GRID), data=bar, **short).summaries()["n_train"]} == {5}
