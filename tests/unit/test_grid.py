@@ -99,7 +99,6 @@ def test_defaults_serve_where_an_experiment_is_silent():
     text = """\
 defaults:
   trials: 3
-  seed: 7
   updates: 100
   model: {kind: rbm, hidden: 4}
   learning_rate: [0.1, 0.2]
@@ -110,26 +109,21 @@ experiments:
   other: {data: mnist, offsets: d0, sampler: CD-1, learning_rate: 0.3, epochs: 5, trials: 4}
 """
     toy, other = read(text).experiments.values()
-    assert (toy.trials, toy.seed, toy.table) == (3, 7, TableSpec(columns=("init",)))
-    assert (other.trials, other.seed) == (4, 7)
-    cells = *toy.cells, *other.cells
-    assert [it.learning_rate.start for it in cells] == [0.1, 0.2, 0.3]
-    assert [(it.updates, it.epochs) for it in cells] == [(100, None), (100, None), (None, 5)]
-    assert [it.init for it in cells] == ["zero", "zero", "inverse-sigmoid"]
+    assert (toy.trials, other.trials, toy.table) == (3, 4, TableSpec(columns=("init",)))
+    found = [(it.learning_rate.start, it.updates, it.epochs) for it in (*toy.cells, *other.cells)]
+    assert found == [(0.1, 100, None), (0.2, 100, None), (0.3, None, 5)]
+    assert [it.init for it in (*toy.cells, *other.cells)] == ["zero", "zero", "inverse-sigmoid"]
 
 
-FACTORS = [f"\n    sliding_factor: {it}" for it in ("[0.1, 0.2]", "{hidden: [0.1, 0.2]}")]
-SIDES = "sliding_factor_visible", "sliding_factor_hidden"
+FACTORS = "\n    sliding_factor: {hidden: [0.1, 0.2]}"
 
 
 @pytest.mark.parametrize(
     ("given", "rows", "columns", "groups"),
     [
         ("{rows: model.hidden, columns: [init, batch]}", "model_hidden", "init batch", "data"),
-        ("{columns: data}", "sampler learning_rate", "data", ""),
         ("{rows: offsets, groups: sampler}", "offsets", "", "sampler"),
-        ("{rows: sliding_factor, columns: init}" + FACTORS[0], " ".join(SIDES), "init", "data"),
-        ("{rows: sliding_factor, columns: init}" + FACTORS[1], SIDES[1], "init", "data"),
+        ("{rows: sliding_factor}" + FACTORS, "sliding_factor_hidden", "offsets", "data"),
     ],
 )
 def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out(
@@ -158,22 +152,18 @@ def test_trial_k_has_the_same_seed_in_every_cell():
         assert trial.seed == np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
 
 
-@pytest.mark.parametrize(
-    ("more", "asked", "found"),
-    [
-        ("", [], "a b c"),
+def test_groups_are_chosen():
+    for more, asked, found in (
         ("default: c\n", [], "c"),
         ("default: [outer, a]\n", [], "b a c"),
         ("default: a\n", ["c", "one", "b"], "c b"),
-    ],
-)
-def test_groups_are_chosen(more, asked, found):
-    grid = read(SEVERAL + "groups: {outer: [b, a, c], inner: [b, a], one: b}\n" + more)
-    assert grid.groups == {"outer": ("b", "a", "c"), "inner": ("b", "a"), "one": ("b",)}
-    assert [one.name for one in grid.select(asked)] == found.split()
+    ):
+        grid = read(SEVERAL + "groups: {outer: [b, a, c], inner: [b, a], one: b}\n" + more)
+        assert grid.groups == {"outer": ("b", "a", "c"), "inner": ("b", "a"), "one": ("b",)}
+        assert [one.name for one in grid.select(asked)] == found.split()
 
 
-@pytest.mark.parametrize("name", ["nan", "007", "null", "1e3", "true", "~"])
+@pytest.mark.parametrize("name", ["nan", "007", "true", "~"])
 def test_names_stay_text(name):
     named = PLAIN.replace("toy:", f"{name}:")
     if name != "~":
@@ -211,7 +201,6 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
     ("text", "changes", "found"),
     [
         (PLAIN, "learning_rate=5e-2; updates=7", ["learning_rate.start=0.05 updates=7"]),
-        (PLAIN, "epochs=3", ["updates=None epochs=3"]),
         (BAR_OR_MNIST, "data.flip=[off, on]", [f"data.title={title}" for title in TITLES]),
         (PLAIN, "sliding_factor.hidden=0.5", [HALF]),
         # Conditions may then hold nowhere, and fields have no effect
@@ -235,10 +224,8 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, found):
         ("every=5", "evaluate.every"),
         ("offsets=00,aa^b", "[00, aa^b]"),
         ("data.flop=1", "data.flip"),
-        ("learning_rate=[", "learning_rate"),
         ("learning_rate=", "learning_rate"),
         ("data={name: mnist, sise: 3}", "size sise"),
-        ("offsets=[dd, dq]", "dq"),
         ("trials=0", "0"),
     ],
 )
@@ -258,7 +245,6 @@ def test_trials_given_by_the_caller_win_and_are_reported_by_their_option():
 
 
 def test_changes_leave_experiments_alone_that_are_not_run():
-    """What is set for one kind of machine need not suit another one in the same file."""
     text = """
 defaults: {data: mnist, learning_rate: 1, updates: 9, model: {kind: rbm, hidden: 4}}
 groups: {both: [first, second]}
@@ -278,10 +264,8 @@ experiments:
     ("options", "place"),
     [
         ("--set updates=3 --set updates=4", "--set updates"),
-        ("--set updates=3 --set epochs=4", "--set epochs"),
         ("--set data.flip=true --set data=mnist", "--set data"),
         ("--trials 3 --set trials=4", "--trials and --set trials"),
-        ("-j 1 --jobs 2", "--jobs"),
         ("--dry-run", "--dry-run"),
     ],
 )
@@ -300,11 +284,9 @@ def test_ls_shows_the_experiments_of_a_grid(grid):
 
 MISTAKES = """
 rbm weight_scal weight_scale = !@weight_scal: 1
-rbm data.flip description data learning_rate = !@data.flip: 1
 rbm <<* data = !@<<: {momentum: 0.5}
 rbm data mnst mnist = @mnst
 rbm data rows.csv path = @rows.csv
-rbm data.path character = {path: @''}
 rbm data.size* shifting-bar 9 1 = @shifting-bar
 rbm data.size* mnist size binarise threshold flip = {name: mnist, size: @3}
 rbm data.bar* 4 = {name: shifting-bar, size: 4, bar: @4}
@@ -316,16 +298,13 @@ rbm model.kind rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
 rbm offsets* 0 1 2 = [00, @0]
 rbm learning_rate 0 = @0 | @-0.5
 rbm learning_rate.decay 1 = {start: 1, decay: @1, every: 5}
-rbm learning_rate.decay* every = {start: 1, decay: @0.9}
 rbm learning_rate.every* decay = {start: 1, every: @5}
 rbm learning_rate.steps* decay every = {start: 1, decay: 0.9, every: 5, steps: @0.1 from 7 updates}
 rbm learning_rate.steps* 0 = {start: 1, steps: @0 from 7 epochs}
 rbm learning_rate.steps* updates epochs = {start: 1, steps: @1 from 7 epochs + 0.1 from 9 updates}
 rbm learning_rate.steps* 1 = {start: 1, steps: @1 from 7 epochs + 0.1 from 7 epochs}
-rbm learning_rate.step steps = {start: 1, @step: 0.1 from 7 epochs}
 rbm -* updates epochs = !updates: 3
-rbm -* updates epochs = !epochs:
-rbm weight_scale = @small | @inf | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
+rbm weight_scale = @small | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
 rbm weight_scale* = @.inf | @!!float 1
 rbm sliding_factor 1 1.5 = @1.5
 rbm sliding_factor.hidden 0 = {hidden: @0}
@@ -339,7 +318,6 @@ rbm weight_decay.l1 inf = {l1: @inf}
 rbm batch full 1 0 = @0
 rbm init zero inverse-sigmoid zeros = @zeros
 rbm evaluate.every = {every: @5 minutes}
-rbm evaluate.parts train+valid+test = {parts: @train+tset}
 rbm trials = @0 | @[1, 2]
 rbm seed 0 -1 = @-1
 rbm table.groups* model_hiden model_hidden = {groups: [data, @model_hiden]}
@@ -348,17 +326,13 @@ rbm table.columns* data rows = {rows: [data, init], columns: [@data]}
 rbm exclude = @{offsets: 00} | [@00]
 rbm exclude* = [@{offsets: 00}] | [@{data: {flip: on}}]
 rbm -* exclude = !exclude: [{data: {flip: off}}]
-rbm exclude.data.flip data = [{@data.flip: on}]
 rbm exclude = [@{}]
 rbm exclude.offset offsets = [{@offset: 00}]
 rbm exclude.offsets dq q = [{offsets: @dq}]
-rbm exclude.data.flp flip = [{data: {@flp: on}}]
 rbm when.if* = [{if: @{init: zero}, set: {batch: 2}}]
 rbm when.set = [@{if: {sampler: PCD-1}}]
-rbm when.if = [@{set: {batch: 2}}]
 rbm when.set.batch = [{if: {batch: 100}, set: {batch: @[2]}}]
 rbm when.set.data* path = [{if: {batch: 100}, set: {@data: {flip: on}}}]
-rbm when.set.data.name data = [{if: {batch: 100}, set: {@data.name: mnist}}]
 rbm when.set.offsets* ddd^b 3 2 = [{if: {batch: 100}, set: {offsets: @ddd}}]
 rbm when.set.epochs* updates = [{if: {batch: 100}, set: {updates: 3, epochs: @4}}]
 rbm start_from.experiment* toy = {experiment: @tyo}
@@ -448,18 +422,14 @@ NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]
         ("", "", ""),
         ("- a\n- b\n", "1", ""),
         ("experiments: [a]", "1 experiments", ""),
-        ("experiments:\n  toy:\n", "2 toy", ""),
         (SEVERAL.replace("c: {}", "B: {}"), "8 B", ""),
         (SEVERAL + "groups: {x: [a, aa]}\n", "9 groups.x", ""),
         (SEVERAL + "groups: {a: [b]}\n", "9 groups.a", ""),
-        (SEVERAL + "groups: [a, b]\n", "9 groups", ""),
         ("experiments:\n  toy:\n    a: b: c\n", "3", ""),
         ("experiments: {toy: *x}\n", "1", ""),
-        ("experiments: &x {toy: *x}\n", "", ""),
-        (PLAIN + "---\n" + PLAIN, "9", ""),
-        (PLAIN + "    init: \x07\n", "9", ""),
         (PLAIN.encode() + b"    # caf\xe9\n", "9", ""),
-        (PLAIN.encode("utf-16"), "1", ""),
+        (PLAIN + '    init: "\\ud800"\n', "9 toy.init", "a surrogate"),
+        (PLAIN + "    init: !!python/object/apply:os.system [ls]\n", "9 toy.init", "remove it"),
         # Too large to write out
         ("experiments: " + "[" * 5000, "", ""),
         ("#" * 1_000_001, "", ""),
@@ -471,9 +441,7 @@ NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]
         (PLAIN + "    momentum:0.5\n", "9", "write a blank after the colon of momentum"),
         (PLAIN.replace("sampler: ", "sampler = "), "6", "write a colon and a blank"),
         (PLAIN.replace("sampler: ", "sampler: 'x"), "6", "close the quote"),
-        (PLAIN.replace("sampler: ", "sampler: [x, "), "6", "close the bracket"),
         (PLAIN.replace("sampler: ", "sampler: @"), "6", "quote a text that begins with it"),
-        (PLAIN.replace("    sampler", "   sampler"), "6", "check the indentation"),
         (PLAIN.replace("0.1", "0.1, 0.2"), "7 toy.learning_rate", "a list: [0.1, 0.2]"),
         (PLAIN.replace("dd^b_s", "0"), "5 toy.offsets", 'in JSON write "00" in quotes'),
         (PLAIN.replace("kind: rbm", "kind:rbm"), "4 toy.model.kind", "the colon: kind: rbm"),
@@ -484,8 +452,8 @@ def test_what_is_not_a_grid_is_refused_with_its_place(text, place, remedy, tmp_p
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     error, (place, _, field) = refusal(read_grid, path), place.partition(" ")
     assert problems_of(error)[0] == (place or str(path), field)
-    assert ("\n" in str(error)) == ("kind:" in remedy)  # which is a word without a value, too
     assert remedy in str(error)
+    assert len(str(error)) < 3000
 
 
 def test_a_grid_that_is_not_there_or_a_folder_is_named(tmp_path):

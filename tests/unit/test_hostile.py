@@ -247,16 +247,6 @@ def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
     assert npz.MOST_BYTES >= 2 * 70_000 * 784 * 8  # MNIST in float64
 
 
-CODE = "a: !!python/object/apply:os.system [ls]"
-
-
-@pytest.mark.parametrize("text", ['a: "\\ud800"', '"\\ud800": 1', CODE])
-def test_odd_values_of_yaml_are_refused(text):
-    error = refusal(read_grid, Path("grid.yaml"), text=text)
-    assert "1" in [place for place, _ in problems_of(error)]
-    assert len(str(error)) < 3000
-
-
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
 def test_an_endless_device_is_not_a_file(place):
     os.mkfifo("pipe")

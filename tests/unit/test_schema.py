@@ -38,7 +38,6 @@ def test_every_field_has_a_description_for_hovering():
         "learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]",
         "data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}",
         "data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header: no}]",
-        "sliding_factor: [0.01, {visible: 0, hidden: [0.1, 1e-2]}]; offsets: dd^b_s",
         "batch: [full, 50, '50', 1_000]; trials: '3'; description: yes; exclude: []",
         "when: [{if: {batch: [100]}, set: {data: mnist, momentum: 0.5, evaluate: {every: 3}}}]",
     ],

@@ -1,6 +1,4 @@
-"""Whole numbers are read alike in every field and option: 10, 1_0, 1e1 and 10.0; larger ones
-have limits.
-"""
+"""Whole numbers are read alike in every field and option: 10, 1_0, 1e1 and 10.0."""
 
 from pathlib import Path
 
@@ -19,19 +17,14 @@ DIGITS = "9" * 5000
 SPELLINGS = ("10", "1_0", "1E+1", "1.0e1", "10.0", "010", "1e1", "100e-1")
 FIELDS = """
 rbm trials: # | seed: # | epochs: # | batch: # | chains: # | sampler: PCD-# | sampler: PT_#
-rbm sampler: PT_3-#
-rbm data: {name: shifting-bar, size: #, bar: 1} | data: {name: shifting-bar, size: 20, bar: #}
-rbm data: {name: shifting-bar, size: 20, bar: 1, hold_out: #} | model: {kind: rbm, hidden: #}
-dbm model: {kind: dbm, hidden: [#, 5]} | model: {kind: dbm, hidden: 7-#}
-dbm model: {kind: dbm, hidden: [[#, 5], [5, 5]]}
-dbm pretraining: # | pretraining: {epochs: #, learning_rate: 0.5}
+rbm data: {name: shifting-bar, size: 20, bar: #} | model: {kind: rbm, hidden: #}
+rbm data: {name: shifting-bar, size: 20, bar: 1, hold_out: #}
+dbm model: {kind: dbm, hidden: [#, 5]} | model: {kind: dbm, hidden: 7-#} | pretraining: #
 auto-encoder early_stopping: {look_ahead: #}
 rbm learning_rate: {start: 0.1, decay: 0.5, every: # updates}
 rbm learning_rate: {start: 0.1, steps: 0.01 from # updates + 0.001 from 20 updates}
-rbm evaluate: {every: #} | evaluate: {every: # epochs} | evaluate: {rows: #}
-rbm evaluate: {method: ais, temperatures: #} | evaluate: {method: ais, runs: #}
+rbm evaluate: {every: # epochs} | evaluate: {rows: #} | evaluate: {method: ais, runs: #}
 rbm record: {what: weight_norms, every: #} | record: {what: weight_norms, window: 0-#+20-30}
-rbm record: {what: weight_norms, window: # - 20}
 """
 FIELDS = [
     (kind, *one.split(": ", 1))  # kind of machine, field, value with # for the number
@@ -80,7 +73,7 @@ def test_other_numbers_are_refused_at_their_place(kind, field, value):
         ("1e400", 10**20),
         (DIGITS, 10**20),
         (DIGITS * 40 + "x", DIGITS * 40 + "x"),  # without end if each digit were read twice
-        *((text, text) for text in ("1.5", "1__0", "_1", "", "inf", "nan", "1e1.0", "ten")),
+        *((text, text) for text in ("1.5", "1__0", "_1", "", "inf", "1e1.0")),
         (10.0, 10.0),
     ],
 )
@@ -115,10 +108,7 @@ def test_every_option_for_a_whole_number_reads_it_by_that_reader(grid):
     [
         ("rbm", "sampler", "PCD-99999999999999999999", "", "9,007,199,254,740,992"),
         ("rbm", "sampler", "PT_99999999999", "", "1,299,999,999,987"),
-        ("rbm", "sampler", "CD-99999999999", "", "11,699,999,999,883"),
-        ("rbm", "model", "{kind: rbm, hidden: 9e15}", ".hidden", "81,000,000,000,000,000"),
         ("dbm", "model", "{kind: dbm, hidden: [1e15, 1e15]}", ".hidden", ""),
-        ("rbm", "chains", "1e15", "", "13,000,000,000,000,000"),
         ("rbm", "evaluate", "{method: ais, runs: 1e15}", ".runs", "13,000,000,000,000,000"),
     ],
 )
