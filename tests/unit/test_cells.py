@@ -1,6 +1,5 @@
 """Cells: numbers about the trials of a run, the same for every reader."""
 
-from itertools import compress
 from math import inf, nan
 from types import SimpleNamespace
 
@@ -106,20 +105,12 @@ def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
     assert cell_of(COSTS | {"batch": "full"}, "test_cost").epochs.tolist() == [100, 200, 300]
 
 
-def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_has_it():
-    frame = {"trial": [0, 1, 2], "diverged": nan, "test_log_likelihood_ais": [-3.0, nan, -5.0]}
-    some = cell_of(frame, "test_log_likelihood_ais", planned=3)
-    assert (some.values, some.planned, some.mean, some.diverged) == ({0: -3, 2: -5}, 3, -4.0, 0)
-    none = cell_of(frame | {"test_log_likelihood_ais": nan}, "test_log_likelihood_ais", planned=3)
-    assert (none.n, none.planned, none.complete) == (0, 0, True)
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return outputs.unpack(tmp_path_factory.mktemp("cells"))
 
 
-@pytest.mark.parametrize("statistic", ["final", "best-valid", "max-of-mean"])
+@pytest.mark.parametrize("statistic", ["best-valid", "max-of-mean"])
 def test_tables_and_pictures_show_the_value_that_the_table_of_the_grid_asks_for(results, statistic):
     store = Results(results).store("encoder")
     asked = {"statistic": statistic, "metric": "train_cost"}
@@ -129,36 +120,17 @@ def test_tables_and_pictures_show_the_value_that_the_table_of_the_grid_asks_for(
         both = [it.set_index("update").iloc[1:] for it in store.curves(cell["run_id"], range(2))]
         costs = pd.concat([curve["train_cost"] for curve in both], axis=1)
         value = {
-            "final": costs.iloc[-1],
             "best-valid": [curve["train_cost"][curve["valid_cost"].idxmin()] for curve in both],
             "max-of-mean": costs.loc[costs.mean(axis=1).idxmin()],
         }
         values.append(pytest.approx([*value[statistic]]))
-        finals.append(pytest.approx([*value["final"]]))
+        finals.append(pytest.approx([*costs.iloc[-1]]))
     means = [np.mean(its.expected) for its in values]
     assert [*cbm_api.open_results(results).table("encoder")["mean"]] == pytest.approx(means)
-    for options in ({}, {"statistic": "final"}):
+    for options, pale in ({}, values), ({"statistic": "final"}, []):
         panels = draw(Results(results), "finals", ["encoder"], Options(**options))
-        (axes,) = compose(panels).figure.axes
-        pale = [its.get_facecolor()[0, 3] < 1 for its in axes.collections]
-        heights = [[*its.get_offsets()[:, 1]] for its in axes.collections]
-        assert [*compress(heights, np.invert(pale))] == finals
-        assert [*compress(heights, pale)] == (
-            [] if "final" in (statistic, *options.values()) else values
-        )
-
-
-def test_a_metric_is_one_in_all_pictures_of_a_cell(results):
-    """Curves and summaries come in the same scale, whatever the experiment is called in its
-    records.
-    """
-    store = Results(results).store("bars")
-    trials = Trials(store.summary().assign(experiment="another"), store)
-    for run_id, rows in trials.frame.groupby("run_id").indices.items():
-        measure = Measure(Metric("train_log_likelihood"), "total")
-        cell = Cell({"run_id": run_id}, trials, rows, measure)
-        assert [curve.iloc[1:].max() for curve in cell.curves()] == pytest.approx([*cell.best])
-        assert [curve.iloc[-1] for curve in cell.curves()] == pytest.approx([*cell.final])
-        norms = cell.measured(Measure(Metric("weight_norm"), "total", "final"))
-        ends = [curve.iloc[-1] for curve in norms.curves()]  # of records
-        assert ends == pytest.approx([*norms.value])
+        clouds = compose(panels).figure.axes[0].collections
+        heights = {True: [], False: []}
+        for cloud in clouds:
+            heights[cloud.get_facecolor()[0, 3] < 1].append([*cloud.get_offsets()[:, 1]])
+        assert heights == {True: pale, False: finals}

@@ -1,6 +1,4 @@
-"""Wilcoxon tests, Holm's correction and the marks of a row, against sums over all cases and
-SciPy.
-"""
+"""Wilcoxon tests, Holm's correction and marks, against sums over all cases and SciPy."""
 
 from fractions import Fraction
 from itertools import combinations, product
@@ -94,7 +92,6 @@ def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
     ("x", "y", "p_value", "smallest", "pairs"),
     [
         ([0] * 20 + [1, 2, 3, 4, 5], [0] * 25, 2 / 2**5, 2 / 2**25, 25),  # five of one sign
-        ([-28.28] * 25, [-28.28] * 25, 1, 2 / 2**25, 25),
         ([-inf] * 7, [nan] * 7, 1, 1, 7),  # both diverged: they allow no difference
         ([1, 2, 3, 4, 5, 6, nan], [0] * 6 + [-inf], 2 / 2**6, 2 / 2**6, 7),
     ],
@@ -145,7 +142,6 @@ DIVERGED = {
     "both sides": ([1, nan, 3, 4, 5, 6, 7], [nan, 2, 2.5, 3, inf, -inf, nan], None),
     "other sign": ([-inf, nan, inf, 1, 2, 3, 4], [0, 0, 0, nan, 0, 0, 0], None),
     "overflow": ([BIG, BIG, BIG, 1, 2, nan, 3], [-BIG, -BIG / 2, nan, 0, 0, 1, 0], None),
-    "least numbers": ([5e-324] * 6, [0] * 6, 2 / 2**6),
     "zeros": ([0.0, -0.0, 0, 1, nan], [-0.0, 0.0, 0, 0, nan], 1),
     "ties": ([1, 2, 3, 4, nan, nan, 1], [0, 3, 2, 5, 1, 1, nan], None),
 }
@@ -195,7 +191,6 @@ def marked(cells, **marking):
     [
         ([WORSE, None, BASE, EQUAL], {}, ["", "", "Bb", "b"]),
         (ahead(8, 1, 2), {"correction": "holm"}, ["Bb", "", ""]),  # 2 / 256 each, doubled: 0.016
-        ([BASE, EQUAL, WORSE], {"alpha": 1e-3}, ["Bu", "", ""]),  # 2 / 256 > alpha
         (ahead(6, 1), {}, ["Bb", ""]),  # 2 / 64 = 0.031
         (ahead(6, 1), {"alpha": 0.03}, ["Bu", ""]),  # no difference could have been found
         (ahead(6, 1, 2), {"correction": "holm"}, ["Bu", "", ""]),  # doubled: 0.0625
@@ -203,7 +198,6 @@ def marked(cells, **marking):
         ([BASE, WORSE, [-70, -71, -72]], {}, ["Bu", "", ""]),  # one has too few
         ([[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]], {}, ["", "Bu"]),  # fewer than six pairs
         ([[10, -inf, 10, 10, 10, 10], [1, 2, 3, 4, 5, 6]], {}, ["b", "Bb"]),  # lucky, steady
-        ([range(8), [nan] * 8], {}, ["Bb", ""]),  # one always diverges
         ([range(6), None, []], {}, ["", "", ""]),  # one cell with trials
         ([range(8), range(10, 18)], {"better": 0}, ["", ""]),
     ],
@@ -242,30 +236,23 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
 
 
-@pytest.mark.parametrize(
-    ("column", "part", "better", "name"),
-    [
-        ("train_log_likelihood", "train", 1, "log-likelihood"),
+def test_a_column_shows_what_it_measures():
+    for column, *shown in (
         ("test_log_likelihood_ais", "test", 1, "log-likelihood ais"),
-        ("test_lower_bound", "test", 1, "lower bound of the log-likelihood"),
+        ("train_lower_bound", "train", 1, "lower bound of the log-likelihood"),
         ("valid_cost", "valid", -1, "cost"),
         ("log_z_standard_error", "", 0, "log-z standard error"),
-    ],
-)
-def test_a_column_shows_what_it_measures(column, part, better, name):
-    metric = Metric(column)
-    assert (metric.part, metric.better, metric.name) == (part, better, name)
+    ):
+        metric = Metric(column)
+        assert [metric.part, metric.better, metric.name] == shown
 
 
-@pytest.mark.parametrize(
-    ("there", "shown"),
-    [
+def test_the_default_metric_depends_on_the_kind_of_machine():
+    for there, shown in (
         ("log_z test_log_likelihood train_log_likelihood", "test_log_likelihood"),
         ("train_cost valid_cost", "train_cost"),
         ("train_lower_bound test_lower_bound log_z", "test_lower_bound"),
         ("weight_norm", None),
-    ],
-)
-def test_the_default_metric_depends_on_the_kind_of_machine(there, shown):
-    frame = pd.DataFrame({f"{name}_final": [1.0] for name in there.split()})
-    assert default_metric(frame) == shown
+    ):
+        frame = pd.DataFrame({f"{name}_final": [1.0] for name in there.split()})
+        assert default_metric(frame) == shown
