@@ -109,12 +109,16 @@ class Cell:
 
     def _of_all(self, statistic: str) -> Floats:
         if statistic == MAX_OF_MEAN:
-            return self._at_best_mean[0]
+            return self._possible(self._at_best_mean[0])
         values = self._column(statistic_column(self.trials.frame, self.measure.metric, statistic))
         if self.evaluated:
             most = self._column(self._limit)
             values = np.where(self._flagged & (values > most), most, values)
-        return values * self.scale
+        return self._possible(values * self.scale)
+
+    def _possible(self, values: Any) -> Any:
+        """Values of which no log-likelihood is above 0: for rows in [0, 1], log p(x) is never so."""
+        return np.where(np.isfinite(values) & (self.measure.metric.better > 0), np.fmin(values, 0.0), values)
 
     @property
     def _flagged(self) -> NDArray[np.bool_]:
@@ -138,28 +142,31 @@ class Cell:
         return f"{statistic_column(frame, Metric(watched or metric.column), 'max')}_update"
 
     @cached_property
-    def _at_best_mean(self) -> tuple[Floats, float]:
-        """Each trial's value where their mean is best, and the update; from kept columns or from curves.
+    def _at_best_mean(self) -> tuple[Floats, Floats, float]:
+        """Each trial's value where their mean is best, its proved limit, and the update.
 
-        A trial that stopped early keeps its last value. Evaluations from a trial's divergence on do not
-        count, unless it never had a finite value.
+        Of kept columns, which have no limits, or of curves. A trial that stopped early keeps its last
+        value. Evaluations from a trial's divergence on do not count, unless it never had a finite value.
         """
         import pandas as pd
 
         kept = f"{self.measure.metric.column}_max_of_mean"
         values, updates = self._column(kept), self._column(f"{kept}_update")
+        none, most = np.full(len(values), np.nan), self.measure.metric.at_most
         if not np.isnan(values).all() or not len(self.rows):
-            return values * self.scale, mean(updates)
+            return values * self.scale, none, mean(updates)
         curves = [curve.iloc[1:] for curve in self.curves()]  # the untrained machine does not count
         if any(curve.empty for curve in curves):
-            return values, np.nan
+            return none, none, np.nan
         together = pd.concat(curves, axis=1).sort_index().replace([np.inf, -np.inf], np.nan)
         held = np.where(self.trials.diverged[self.rows], together, together.ffill())
         means = held[:, np.isfinite(held).any(axis=0)].mean(axis=1)
         if not np.isfinite(means).any():
-            return np.full(len(curves), np.nan), np.nan
+            return none, none, np.nan
         best = int(np.nanargmax(self.measure.metric.better * means))
-        return held[best], float(together.index[best])
+        update = float(together.index[best])
+        known = [curve.set_index("update").reindex(columns=[most])[most] for curve in self.frames()]
+        return held[best], np.array([limit.asof(update) for limit in known], float) * self.scale, update
 
     # One number for each trial that counts
 
@@ -204,15 +211,16 @@ class Cell:
 
     @cached_property
     def bounded(self) -> NDArray[np.bool_]:
-        """Whether the value of each trial is the proved limit, in place of an estimate above it."""
-        limits = self._column(self._limit)
+        """Whether the value of each trial is a limit, proved or 0, in place of an estimate above it."""
+        limits = self._column(self._limit) * self.scale
         if self.measure.statistic == MAX_OF_MEAN and not self.evaluated:
-            column, shown = self.measure.metric.at_most, []
-            for curve in self.frames():  # up to the update that is shown
-                before = curve[curve["update"] <= self.best_update]
-                shown.append(before[column].iloc[-1] if column in curve and len(before) else np.nan)
-            limits = np.array(shown, float)
-        return (self.value == (limits * self.scale)[self.known]) & np.isfinite(self.value)
+            limits = self._at_best_mean[1]
+        return ((self.value == limits[self.known]) | self.impossible) & np.isfinite(self.value)
+
+    @property
+    def impossible(self) -> NDArray[np.bool_]:
+        """Whether the value of each trial is 0, in place of an estimate that no log-likelihood can be."""
+        return (self.value == 0) & (self.measure.metric.better > 0)
 
     @property
     def doubts(self) -> NDArray[np.bool_]:
@@ -220,7 +228,8 @@ class Cell:
         if self.evaluated:
             return self._flagged[self.known]
         effective, runs = map(self._of_known, ("effective_sample_size_final", "evaluate_runs"))
-        return np.array([a < fewest_effective(b) for a, b in zip(effective, runs, strict=True)], bool)
+        few = [a < fewest_effective(b) for a, b in zip(effective, runs, strict=True)]
+        return np.array(few, bool) | ((self.final == 0) & (self.measure.metric.better > 0))
 
     @property
     def epochs(self) -> Floats:
@@ -277,7 +286,7 @@ class Cell:
     def best_update(self) -> float:
         """Mean update of the best value, or of the best validation value where the statistic rests on it."""
         if self.measure.statistic == MAX_OF_MEAN:
-            return self._at_best_mean[1]
+            return self._at_best_mean[2]
         return mean(self._of_known(self._moment))
 
     @cached_property
@@ -299,7 +308,7 @@ class Cell:
     def curves(self) -> "list[pd.Series]":
         """Return the metric of each finished trial by update, from its curve or else its records.
 
-        Estimates that are disproved are left out; what was not measured is empty.
+        Of estimates that are disproved there is the limit; what was not measured is empty.
         """
         column, found = self.measure.metric.column, self.frames()
         if not all(column in one and len(one) for one in found):
@@ -308,7 +317,8 @@ class Cell:
         curves = []
         for frame, scale in zip(found, self.scale, strict=True):
             known = frame if column in frame else frame.iloc[:0].assign(**{column: 0.0})
-            curves.append(known.assign(shown=believed(column, known)).set_index("update")["shown"] * scale)
+            shown = self._possible(believed(column, known)) * scale
+            curves.append(known.assign(shown=shown).set_index("update")["shown"])
         return curves
 
 

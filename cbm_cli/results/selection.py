@@ -207,7 +207,7 @@ def read_cells(
         try:
             yield with_measure(cells, choosing_of(manifest.table, choose, by), metric, statistic)
         except CbmError as error:  # of what is asked, which other experiments may have
-            raise CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error)) from None
+            lost = lost or CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error))
     if lost:  # after the others are shown
         raise lost
 

@@ -179,11 +179,14 @@ def _estimates(cells: Cells) -> Iterator[str]:
     """Describe how values were estimated, which are impossible or doubtful, and which are left out."""
     yield from made_note(cells)
     if cells.measure.metric.better > 0:
-        if above := sum(int((cell.value > 0).sum()) for cell in cells):
+        if above := sum(int(cell.impossible.sum()) for cell in cells):
             remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
             remedy = f": log Z is underestimated; {remedy}" if cells.estimated else ""
-            yield f"{count(above, 'trial')} above 0, which is impossible for a log-likelihood{remedy}."
-        if bounded := sum(int(cell.bounded.sum()) for cell in cells):
+            yield (
+                f"{count(above, 'trial')} above 0, which is impossible for a log-likelihood{remedy}. Their "
+                "cells (≤) are disproved, and not compared."
+            )
+        if bounded := sum(int((cell.bounded & ~cell.impossible).sum()) for cell in cells):
             yield (
                 f"≤: at most. Known states disprove the estimates of {count(bounded, 'trial')}; their limit "
                 "is shown instead."

@@ -190,13 +190,11 @@ def build_table(
         raise CbmError(f"--alpha {alpha}: must be between 0 and 1")
     marking = Marking(better, test, alpha, correction)
     columns, places = _arranged(cells, layout)
-    rows = [
-        [
-            [*zip(row, mark_row([cell.values if cell else None for cell in row], marking), strict=True)]
-            for row in group
-        ]
-        for group in places
-    ]
+
+    def marks_of(row: Sequence[Cell | None]) -> list[Mark]:
+        return mark_row([it.values if it and not it.impossible.any() else None for it in row], marking)
+
+    rows = [[[*zip(row, marks_of(row), strict=True)] for row in group] for group in places]
     formats, footnotes = _digits([row for group in rows for row in group]), footnotes_of(cells)
     groups = [[[entry_of(*one, formats, footnotes) for one in row] for row in group] for group in rows]
     return ResultsTable(cells, layout, columns, groups, marking)

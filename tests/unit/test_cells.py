@@ -69,6 +69,23 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic):
         assert (late.value.tolist(), late.bounded.tolist()) == ([-14], [True])
 
 
+@pytest.mark.parametrize("statistic", ["max", "final", "best-valid", "max-of-mean"])
+def test_a_log_likelihood_above_0_is_shown_as_at_most_0(statistic):
+    metric, ends = "test_log_likelihood", ("max", "final", "best_valid", "max_of_mean")
+    frame = {"trial": [0, 1], "diverged": nan, "n_test": 4}
+    frame |= {f"{metric}_{end}": [2.5, -1.5] for end in ends}
+    found = cell_of(frame, metric, "total", statistic)
+    assert (found.value.tolist(), found.mean) == ([0, -6], -3)
+    assert found.bounded.tolist() == [True, False]
+    assert (found.doubts.tolist(), found.impossible.tolist()) == ([True, False], [True, False])
+    cost = {name.replace("log_likelihood", "cost"): its for name, its in frame.items()}
+    known = cell_of(cost | {"test_cost_min": [2.5, 1.5]}, "test_cost", "total", statistic)
+    assert known.value[0] == 10
+    assert not (known.bounded | known.doubts).any()
+    infinite = {name: [inf, -3.0] if metric in name else its for name, its in frame.items()}
+    assert cell_of(infinite, metric, statistic=statistic).diverged == 1
+
+
 @pytest.mark.parametrize(
     ("metric", "end", "best"),
     [("valid_lower_bound", "max", (-4, 30)), ("valid_cost", "min", (-5, 20))],

@@ -59,7 +59,7 @@ class HandMade:
         frame = pd.DataFrame(product(self.cells, range(self.trials)), columns=["run_id", "trial"])
         diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
         method = {"evaluate_runs": 40, "evaluate_method": "ais" if self.effective else "exact"}
-        known = {"experiment": "e", "n_train": 16, f"{self.column}_final": 0.0} | method
+        known = {"experiment": "e", "n_train": 16, f"{self.column}_final": -1.0} | method
         return frame.assign(diverged=diverged, **known | self.rows)
 
     def curve(self, run_id, trial):
@@ -88,11 +88,15 @@ def rising(update, trial):
 
 
 def straight(update, trial):
-    return update / 1000 - trial
+    return update / 1000 - trial - 1
 
 
 def falling(update, trial):
     return 0.5 + 100 * np.exp(-update / 100) + trial / 10
+
+
+def sinking(update, trial):
+    return falling(update, trial) - 200
 
 
 def deep(update, trial):
@@ -194,7 +198,7 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(av
     """Of trials with rare and deep falls, whose mean is below their first quartile."""
     random = np.random.default_rng(1)
     falls = random.random((len(UPDATES), 9)) < 0.15
-    table = pd.DataFrame(random.random(falls.shape) - 100 * falls, UPDATES)
+    table = pd.DataFrame(random.random(falls.shape) - 1 - 100 * falls, UPDATES)
     rows = 16 if scale == "total" else 1
     cells = [cell(values=lambda update, trial: table.loc[update, trial] / rows)]
     figure, _, curves = drawn(cells, {"statistic": average}, trials=9, scale=scale)
@@ -208,13 +212,13 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(av
     assert caption.startswith("Mean") == (average == "mean") == ("quartiles" not in caption)
 
 
-HELD = (falling(500, 0) + falling(1000, 2)) / 2
+HELD = (sinking(500, 0) + sinking(1000, 2)) / 2
 ESTIMATED = {"effective": lambda update: 4.0 - 0.1 * (update > 900)}
 LACKING = {
     "diverged": (stopping, {"diverged": [3]}, -5.0, ["4", "1"]),
     "gap": (stopping, {}, -5.0, ["4", "1"]),
-    "stopped": (falling, {"lengths": {0: 11, 3: 6}}, HELD, ["4", "2"]),
-    "lost": (falling, {"lengths": {0: 11}, "diverged": [0]}, falling(1000, 2), ["4", "1"]),
+    "stopped": (sinking, {"lengths": {0: 11, 3: 6}}, HELD, ["4", "2"]),
+    "lost": (sinking, {"lengths": {0: 11}, "diverged": [0]}, sinking(1000, 2), ["4", "1"]),
     "ais": (rising, ESTIMATED, rising(1000, 0) + 0.15, ["4", "8", "84"]),
 }
 
@@ -236,9 +240,9 @@ def test_of_records_no_estimates_are_counted_and_a_trial_once():
 
 
 def test_smooth_is_a_centered_running_mean():
-    cells, squares = [cell(values=lambda update, trial: (update / 50) ** 2)], np.arange(21.0) ** 2
+    cells = [cell(values=lambda update, trial: (update / 50) ** 2 - 500)]
     figure, _, curves = drawn(cells, {"smooth": 150}, scale="per-sample")
-    assert curves[NORMAL].line[250] == pytest.approx(squares[4:7].mean())
+    assert curves[NORMAL].line[250] == pytest.approx(np.mean([16, 25, 36]) - 500)
     assert "150 updates" in caption_of(figure)
 
 
@@ -288,7 +292,7 @@ WHOLE = {
     "constant": (rising, {"records": {"n": lambda u, t: 5.0}}, N, 4.5, 5.5),
     "zero": (rising, {"records": {"n": lambda u, t: 0.0}}, N, 0, 1),
     "record": (rising, {"records": {"n": lambda u, t: 1.0 + 999 * (u == 1000)}}, N, 1, 1000),
-    "bound": (straight, {"bounds": {"bars-and-stripes": 0.5}}, {}, -2.25, 0.5),
+    "bound": (straight, {"bounds": {"bars-and-stripes": 0.5}}, {}, -3.25, 0.5),
 }
 
 
@@ -312,7 +316,7 @@ def test_bounds_far_above_are_said_in_the_order_of_their_panels_and_do_not_squee
     names = ("bars-and-stripes", "shifting-bar")
     cells = [cell(data=name, values=straight) for name in names]
     figure, axes, _ = drawn(cells, bounds=dict(zip(names, (200, 100), strict=True)))
-    assert axes.get_ylim() == ends(16 * -2.25, 16 * 0.25)
+    assert axes.get_ylim() == ends(16 * -3.25, 16 * -0.75)
     assert [*legend_of(figure)] == [NORMAL]
     assert numbers_in(caption_of(figure)) == ["4", "3200", "1600"]
 
@@ -415,7 +419,7 @@ def test_panels_of_one_data_set_have_one_scale():
     panels = {"panels": ["data", "sampler"]}
     first, second, third = picture_of(cells, panels).figure.axes[:3]
     margin = 0.04 * 16 * 6.5
-    assert first.get_ylim() == second.get_ylim() == (16 * -6.25 - margin, 16 * 0.25 + margin)
+    assert first.get_ylim() == second.get_ylim() == (16 * -7.25 - margin, 16 * -0.75 + margin)
     assert third.get_ylim() != first.get_ylim()
 
 
@@ -437,7 +441,7 @@ BY_BATCH = [cell(learning_rate=r, batch=b, values=lambda u, t: t) for r, b in EA
 
 def settings_of(options=None, cells=None, **made):
     def value(rate, scheme):
-        return lambda update, trial: RATES_OF[rate] + 3 * (scheme == "00") + trial
+        return lambda update, trial: RATES_OF[rate] + 3 * (scheme == "00") + trial - 9
 
     each = product(("aa^b", "00"), RATES_OF)
     cells = cells or [cell(o, "CD-1", r, values=value(r, o)) for o, r in each]
@@ -454,7 +458,7 @@ def test_a_metric_against_a_setting_has_the_mean_and_the_deviation_at_each_value
     assert ticks_of(axes.xaxis) == {0.01: "0.01", 0.1: "0.1", 1.0: "1"}
     for name, shift in ((CENTERED, 0), (NORMAL, 3)):
         curve = curves_of(axes, legend_of(figure))[name]
-        middle = pd.Series(RATES_OF) + shift + 1.5
+        middle = pd.Series(RATES_OF) + shift - 7.5
         assert_allclose(curve.line, middle)
         assert_allclose(curve.marks, middle)
         half = np.std(range(4), ddof=1)
@@ -499,7 +503,7 @@ CHOSEN = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]
         (drawn, ONE, {}, {"trials": {cell()["run_id"]: 9}}, "e", "no finished trial"),
         (drawn, ONE, {}, {"xlim": (2000, 3000)}, "--xlim", "from 0 to 1000;"),
         (drawn, ONE, {}, {"ylim": (None, -200)}, "--ylim", "from -96 to -36.8022;"),
-        (settings_of, None, {}, {"ylim": (50, None)}, "--ylim", "from 0 to 8;"),
+        (settings_of, None, {}, {"ylim": (50, None)}, "--ylim", "from -9 to -1;"),
         (settings_of, BY_BATCH, {}, {}, "settings", "learning_rate, batch"),
         (settings_of, BY_BATCH, {}, {"x": "offsets"}, "--x offsets", "no numeric"),
         (settings_of, BY_BATCH, {}, CHOSEN, "settings", "--choose none"),

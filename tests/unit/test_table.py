@@ -416,7 +416,13 @@ def test_trials_whose_estimate_is_doubtful_or_impossible_are_counted():
     assert not any("AIS" in note for note in plain)
     above = of_offsets([*UP[:5], 0.5], [2.0, *UP[1:]])
     assert numbers(above)[-1] == ["2", "0"]  # trials above 0
-    assert len(notes_of(above)) == len(notes_of(of_offsets(UP, DOWN))) + 1
+    assert [row.startswith("≤ ") for row in rows_of(above)[1][1:]] == [True, True]
+
+
+def test_a_cell_with_an_impossible_value_is_not_compared():
+    row = of_offsets([*UP[:5], 0.5], UP, DOWN)
+    assert marks_of(row)[0] == ""
+    assert marks_of(row)[1:] == marks_of(of_offsets(UP, DOWN))
 
 
 @pytest.mark.parametrize(
