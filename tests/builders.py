@@ -75,9 +75,7 @@ def run_grid(text, *words, folder=".", output="results"):
 
 
 def dry(*words):
-    """The first numbers of a dry run of grid.yaml: trials, finished before, to run, and of these
-    begun.
-    """
+    """Counts of a dry run of grid.yaml: trials, finished before, to run, and of these begun."""
     return numbers(cbm("run", "grid.yaml", "--dry-run", *words).stdout)[0]
 
 
@@ -85,10 +83,9 @@ SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+)|(.+?))(?:: ([\w.<]+))?: ")
 
 
 def problems_of(error):
-    """Return (place, field) of each problem, without its words.
+    """Return (place, field) of each problem in a CbmError, or in what `cbm` returned.
 
-    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else the text
-    before the first colon: a file or an option. Without a field there is ``""``.
+    The place in a grid is its line, else the text before the first colon: a file or an option.
     """
     error = getattr(error, "error", error)
     said = [SAID.match(line) for line in str(error).split("\n")]
@@ -110,16 +107,12 @@ def pairs(fields):
 
 
 def mistakes(table):
-    """Return bad grids and their complaints, from lines such as ``rbm chains 1 = @0 | [2,
-    @0]``.
+    """Return bad grids and their complaints, from lines such as ``rbm chains 1 = @0 | [2, @0]``.
 
     That is a kind of machine, the field of the complaint (``-``: none), and words that it names;
-    then
-    values of the field, each of which is wrong at ``@``, or else the experiment as a whole. ``;``
-    divides
-    more fields, and ``!`` begins a line with a field of its own. ``*`` behind a field: it is not
-    the form
-    of the value that is wrong, so the schema accepts the grid.
+    then values of the field, each of which is wrong at ``@``, or else the experiment as a whole.
+    ``;`` divides more fields, and ``!`` begins a line with a field of its own. ``*`` behind a
+    field: the schema accepts the grid.
     """
     found = []
     for line in table.strip().splitlines():
@@ -141,9 +134,7 @@ def mistakes(table):
 
 
 def check_mistake(error, text, place, accepted, named):
-    """Check place, field and named words of a complaint of `mistakes`, and the schema on the
-    grid.
-    """
+    """Check place, field and words of a complaint of `mistakes`, and the schema on the grid."""
     assert problems_of(error) == [place]
     assert {*named} <= {*re.split(r"[\s,;:?(){}'\[\]]+", str(error))}
     with suppress(yaml.YAMLError):  # what YAML does not read, editors do not
@@ -164,7 +155,6 @@ def holds(text, values):
 
 
 def files(folder, *suffixes):
-    """Content of all files with these endings, by path."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(Path(folder).rglob("*"))
@@ -173,7 +163,6 @@ def files(folder, *suffixes):
 
 
 def summary(folder, experiment="bars"):
-    """Rows of an experiment's summary.csv."""
     with open(Path(folder) / experiment / "summary.csv", newline="") as stream:
         return list(csv.DictReader(stream))
 

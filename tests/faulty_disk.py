@@ -1,8 +1,6 @@
-"""A program that runs a grid again and again in forks of itself, each with another fault of the
-disk.
+"""A program that runs a grid in forks of itself, each with another fault of the disk.
 
-Usage: faulty_disk.py FOLDER FAULT..., with FOLDER/grid.yaml; it writes FOLDER/FAULT/out, code and
-said.
+Usage: faulty_disk.py FOLDER FAULT..., with FOLDER/grid.yaml; writes FOLDER/FAULT/out, code, said.
 """
 
 import errno
@@ -23,9 +21,7 @@ COMMAND = ["run", str(GRID), "-o", "out", "-j", "0"]
 
 
 def break_disk(fault):
-    """Make calls of `os` fail from the third on, kill this process at one of them, or limit
-    files.
-    """
+    """Make calls of `os` fail from the third on, kill this process at one, or limit files."""
     if fault == FULL:
         return resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
     call, _, how = ("mkdir-" * (fault == READ_ONLY) + fault).partition("-")
@@ -44,9 +40,7 @@ def break_disk(fault):
 
 
 def run_forked(fault):
-    """Run the grid in a child process with a fault, in a folder of its name; return its exit
-    code.
-    """
+    """Run the grid in a child with a fault, in a folder of its name; return its exit code."""
     child = os.fork()
     if child == 0:
         os.chdir(fault)

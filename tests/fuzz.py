@@ -35,8 +35,6 @@ DEEP_WAYS = {
 
 
 class Case(NamedTuple):
-    """A training that is about to begin."""
-
     words: str
     state: State
     plan: object
@@ -45,7 +43,6 @@ class Case(NamedTuple):
 
 
 def rbm(rng: np.random.Generator) -> Case:
-    """A random RBM."""
     n, m = map(int, rng.choice(SIZES, 2))
     way = str(rng.choice([*WAYS]))
     changes, batches = WAYS[way]
@@ -62,7 +59,6 @@ def rbm(rng: np.random.Generator) -> Case:
 
 
 def dbm(rng: np.random.Generator, sizes: Sequence[int] = tuple(DEEP_SIZES)) -> Case:
-    """A random deep machine of two or three hidden layers."""
     layers = tuple(map(int, rng.choice(sizes, int(rng.integers(3, 5)))))
     layout, way = Layout(layers), str(rng.choice([*DEEP_WAYS]))
     batch, letters = int(rng.choice(DEEP_BATCHES)), rng.choice([*"0da"], len(layers))
@@ -85,8 +81,7 @@ def dbm(rng: np.random.Generator, sizes: Sequence[int] = tuple(DEEP_SIZES)) -> C
 def differences(case: Case, updates: int = 2) -> list[str]:
     """Make updates with the kernels and with the reference; return where they differ.
 
-    A hidden state that differs may be a random number at its threshold: then what follows is
-    another path.
+    If a random number is at its threshold, a hidden state differs, and all that follows.
     """
     trainer = Trainer(case.state, case.plan)
     for update in range(updates):

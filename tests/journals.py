@@ -17,9 +17,7 @@ from tests.builders import files
 
 
 def trials_of(folder):
-    """All that a run keeps of its trials, without the seconds: content by trial and kind,
-    exports by path.
-    """
+    """All that a run keeps of its trials, without the seconds."""
     exports = files(folder, ".csv", ".npz").items()
     kept = {path: content for path, content in exports if "summary" not in path}
     return kept | contents_of(folder)
@@ -53,9 +51,7 @@ def contents(store, run_id, number):
 
 
 def finished_in(store):
-    """Run-ids and numbers of the finished trials of an experiment, in the order of their
-    records.
-    """
+    """Run-ids and numbers of finished trials, in the order of their records."""
     heads = [head for lines in store.lines().values() for head in lines.values()]
     return [(head.run_id, head.trial) for head in heads if head.finished]
 
@@ -68,7 +64,6 @@ def lines_of(experiment="out/bars"):
 
 
 def _changed(content, change):
-    """Sealed JSON that a function has changed."""
     record = json.loads(content)
     del record["seal"]
     change(record)
@@ -76,19 +71,18 @@ def _changed(content, change):
 
 
 def change_record(experiment, key, change):
-    """Let a function change the JSON of a trial's record in its place, and seal it again."""
+    """Let a function change a trial's record in its place, and seal it again."""
     path, line = Path(experiment, "trials.jsonl"), lines_of(experiment)[key]
     path.write_bytes(path.read_bytes().replace(line, _changed(line, change) + b"\n"))
 
 
 def change_manifest(experiment, change):
-    """Let a function change the JSON of a manifest, and seal it again."""
+    """Let a function change a manifest, and seal it again."""
     path = Path(experiment, "manifest.json")
     path.write_bytes(_changed(path.read_bytes(), change))
 
 
 def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", **table):
-    """A manifest of an experiment that was never run."""
     about = {"format": FORMAT, "versions": {}, "experiment": experiment, "description": description}
     about |= {"trials": trials, "seed": 1, "table": TableSpec.model_construct(**table)}
     about |= {"cells": [*cells], "settings": [], "others": [], "upper_bounds": bounds or {}}
@@ -109,7 +103,6 @@ def damage(experiment, key):
 
 
 def forget(experiment, *keys):
-    """Remove the records of trials, as if they had never been finished."""
     path = Path(experiment, "trials.jsonl")
     for key in keys:
         path.write_bytes(path.read_bytes().replace(lines_of(experiment)[key], b""))
@@ -134,7 +127,7 @@ def throw_in(experiment):
 
 
 def put_machine(store, run_id, number, arrays):
-    """Put another machine in the place of a finished trial's, as if the trial had ended with it."""
+    """Let a finished trial have ended with another machine."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     machine = as_text(stream.getvalue())

@@ -1,6 +1,4 @@
-"""Machines of several layers as arrays of the centered energy, which is written out term by
-term.
-"""
+"""Machines of several layers, and their centered energy term by term."""
 
 import itertools
 
@@ -20,7 +18,7 @@ def layered(layers, seed, scale=1.0):
 
 
 def layered_energy(machine, layer_states):
-    """The centered energy, term by term; of many states where units are rows of their values."""
+    """The centered energy, term by term; of many states if units are rows of their values."""
     weights, biases, offsets = machine
     x = [
         [state - offset for state, offset in zip(*layer, strict=True)]
@@ -36,7 +34,7 @@ def layered_energy(machine, layer_states):
 
 
 def machine_file(machine, kind="dbm", **changes):
-    """Arrays of a machine file; ``changes`` replace arrays, or remove them where they are None."""
+    """Arrays of a machine file; ``changes`` replace arrays, or remove them by None."""
     named = zip(("weights", "biases", "offsets"), machine, strict=True)
     arrays = {f"{name}_{layer}": array for name, of in named for layer, array in enumerate(of)}
     arrays = {"kind": np.array(kind)} | arrays | changes
@@ -44,9 +42,7 @@ def machine_file(machine, kind="dbm", **changes):
 
 
 def file_of(layers, kind, /, seed=1, **changes):
-    """Arrays of a machine file of any kind with random parameters, all with offsets; changes as
-    above.
-    """
+    """Arrays of a random machine file of any kind, with offsets; changes as above."""
     rng = np.random.default_rng(seed + 100)
     inner = [*enumerate(layers)][1:-1] if kind == "auto-encoder" else []
     decoder = {f"decoder_biases_{layer}": rng.standard_normal(n) for layer, n in inner}
@@ -68,7 +64,6 @@ SLOW |= {"biases_2": np.array([-2.0]), "offsets_1": np.zeros(1), "offsets_2": np
 
 
 def visible_rows(layers):
-    """All states of the visible layer."""
     return states(layers[0]).astype(np.uint8)
 
 
@@ -78,7 +73,6 @@ def all_states(layers):
 
 
 def brute_log_likelihoods(machine, layers):
-    """log p of every visible state, by the energies of all states of all layers."""
     weight = np.exp(-layered_energy(machine, all_states(layers)))
     return np.log(weight.reshape(-1, 2 ** layers[0]).sum(axis=0) / weight.sum())
 

@@ -1,6 +1,4 @@
-"""The kernels and their reference side by side: the one place where tests of training reach into
-kernels.
-"""
+"""The kernels and their reference side by side: where tests of training reach into kernels."""
 
 import itertools
 
@@ -33,17 +31,14 @@ def joint(W, b, c, mu=0.0, lam=0.0, beta=1.0):
 
 
 def log_likelihoods(W, b, c, rows):
-    """log p(x) of every row."""
     return ref.log_likelihood(np.asarray(rows, dtype=float), *wide((W, b, c)))
 
 
 def wide(arrays):
-    """The arrays in float64."""
     return tuple(np.asarray(array, dtype=float) for array in arrays)
 
 
 def flat(W, b, c):
-    """All parameters as one vector in float64."""
     return np.concatenate([np.ravel(W), b, c]).astype(float)
 
 
@@ -53,12 +48,11 @@ def moments(phase):
 
 
 def phases(W, b, c, rows):
-    """The phases of the data and of the model."""
     return ref.batch(rows, ref.hidden_mean(rows, W, c)), ref.model_phase(W, b, c)
 
 
 def deviations(x, p):
-    """Frequency of every state of the rows x against its probability, in standard errors."""
+    """Frequencies of states in rows x less their probabilities, in standard errors."""
     index = (x @ 2.0 ** np.arange(x.shape[1])).astype(int)
     frequency = np.bincount(index, minlength=len(p)) / len(x)
     return np.abs(frequency - p) / np.sqrt(p * (1 - p) / len(x))
@@ -68,7 +62,6 @@ def deviations(x, p):
 
 
 def random_machine(n, m, seed, scale=1.0):
-    """A plain machine in float32."""
     rng = np.random.default_rng(seed)
     return tuple(
         (scale * rng.standard_normal(shape)).astype(np.float32) for shape in ((n, m), (n,), (m,))
@@ -98,12 +91,10 @@ def flattened(machine, dtype=np.float32):
 
 
 def exact_log_likelihoods(machine, rows, unit=1.0):
-    """log p of every row of a flattened machine."""
     return exact_scores(machine, rows, unit) - log_z(machine.plain)
 
 
 def make_state(machine, offsets, its, rng):
-    """A training state with random chains, float32."""
     W, b, c = (np.array(array, np.float32, order="C") for array in machine)
     mu, lam = (np.array(array, np.float32) for array in offsets)
     shape = its.temperatures if its.temperatures > 1 else its.rows, len(c)
@@ -115,7 +106,6 @@ def make_state(machine, offsets, its, rng):
 
 
 def random_state(n, m, plan, seed, scale=1.0):
-    """A training state with a random machine, random offsets and random chains."""
     rng = np.random.default_rng(seed + 1)
     offsets = rng.random(n), rng.random(m)
     return make_state(random_machine(n, m, seed, scale), offsets, plan, rng)
@@ -129,11 +119,8 @@ def mix(letter, units):
 def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
     """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked.
 
-    A scheme is a string of two letters, or the shares of both sides, (4, n) and (4, m). Sliding
-    factors are
-    those of both sides, numbers or (n,) and (m,). Fractions become float32. ``learning_rate`` is a
-    number or
-    a schedule ((first update, rate), ...).
+    A scheme is two letters, or the shares of both sides, (4, n) and (4, m). ``learning_rate`` is a
+    number or a schedule ((first update, rate), ...).
     """
     mixes = [
         mix(side, size) if isinstance(side, str) else side
@@ -151,29 +138,27 @@ def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
 
 
 def rate_of(its, update):
-    """The learning rate of an update."""
     return float(its.rates[its.rate_from <= update][-1])
 
 
 def as_loaded(rows):
-    """Rows that cannot be written, as those of data sets: kernels are compiled once for both."""
+    """Rows that cannot be written, as those of data sets, for which kernels are compiled."""
     rows = rows.view()
     rows.setflags(write=False)
     return rows
 
 
 def learn(state, rows, plan, first, last, trail=None):
-    """Train in place, without a trail unless one is given."""
+    """Train in place."""
     Training(state, as_loaded(rows), plan)(trail or empty_trail(*state.W.shape), first, last)
 
 
 def learn_auto_encoder(state, sizes, rows, plan, first, last):
-    """Train an auto encoder in place."""
     EncoderTraining(state, sizes, as_loaded(rows), plan)(None, first, last)
 
 
 def advance(learner, state, first, last, trail=None):
-    """Train in place by the learner of a trial, without a trail unless one is given."""
+    """Train in place by the learner of a trial."""
     learner.advance(state, trail or empty_trail(*state.W.shape), first, last)
 
 
@@ -185,28 +170,23 @@ def copied(state):
 
 
 def unit_means(activation, bias, gain=1):
-    """sigmoid(gain * activation + bias) of vectors."""
     found = np.empty_like(activation)
     mean_of_units(activation[None], np.float32(gain), bias, found[None])
     return found
 
 
 def unit_states(activation, u):
-    """States of units with these activations (vectors)."""
     found, ones = np.empty_like(activation), np.ones_like(activation)
     sample_units(activation[None], ones, 0 * ones, u, found[None])
     return found
 
 
 def kernel_machine(W, b, c):
-    """A machine without offsets, as kernels take it."""
     return Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
 
 
 def sweep(machine, h, its, update):
-    """Advance the chains h once; return samples x, their x W, and the visible states of all
-    chains.
-    """
+    """Advance chains h once; return samples x, their x W, and the visible states of all chains."""
     x = np.empty((its.rows, len(machine[1])), np.float32)
     to_h = np.empty((its.rows, h.shape[1]), np.float32)
     chains = make_chains(h, its, x, to_h)
@@ -225,7 +205,7 @@ def mean_log_p(machine, rows, unit=1.0, log_z=None):
 
 
 def walk(machine, base, x, betas, seed, cuts=()):
-    """Rows and log weights after annealing from x, in one call or in those between the cuts."""
+    """Rows and log weights after annealing from x, in calls between the cuts."""
     walks = make_walks(machine, base, x)
     for first, last in itertools.pairwise([0, *cuts, len(betas) - 1]):
         anneal(walks, betas, np.uint64(seed), first, last)
@@ -233,9 +213,7 @@ def walk(machine, base, x, betas, seed, cuts=()):
 
 
 def field_of(machine, x, start, tolerance=1e-6, rounds=500):
-    """Mean field of the deeper even units and of the odd ones given binary rows x, and the
-    rounds made.
-    """
+    """Mean field of the deeper even units and of the odd ones, and the rounds made."""
     deep = make_deep(len(x), x.shape[1], len(machine[1]) - x.shape[1], len(machine[2]))
     deep.visible[:], deep.even[:], deep.odd[:] = x, start, np.nan
     machine = kernel_machine(*machine)
@@ -245,19 +223,16 @@ def field_of(machine, x, start, tolerance=1e-6, rounds=500):
 
 
 def epoch_order(count, seed, epoch, shuffled=True):
-    """The order of the rows in an epoch."""
     batches = make_batches(np.zeros((count, 1), np.uint8), 1)
     order_rows(batches, plain_plan(1, 1, seed, 1)._replace(shuffled=shuffled), epoch)
     return batches.order
 
 
 def summed_costs(state, sizes, rows, plan):
-    """Sum over the rows of an auto encoder's loss."""
     return summed_cost(state, sizes, as_loaded(rows), plan)
 
 
 def batch_of(rows, its, update, shuffled=True):
-    """The rows of an update."""
     batches = len(rows) // its.batch
     order, k = epoch_order(len(rows), int(its.seed), update // batches, shuffled), update % batches
     return rows[order[k * its.batch : (k + 1) * its.batch]]
@@ -281,7 +256,6 @@ def noises(its, update, n, m):
 
 
 def restart_numbers(means, its, update, site="restart"):
-    """Numbers that chains restart with at means (B, M)."""
     return uniform(int(its.seed), update, site, means.size).reshape(means.shape)
 
 
@@ -356,7 +330,6 @@ class Trainer:
         return self.W, self.b, self.c
 
     def update(self, rows, number):
-        """Make one update with the rows (B, visible) of its batch."""
         its, gains = self.its, (float(self.its.to_hidden), float(self.its.to_visible))
         data = self.data_phase(float(its.unit) * np.asarray(rows, dtype=float))
         model, self.h = self.model_phase(data, self.h, number, exact=its.exact)
@@ -391,7 +364,6 @@ class Trainer:
         return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c)), h
 
     def moved_offsets(self, data, model, number):
-        """The offsets after this update."""
         its, how, source = self.its, self.its.offsets, self.its.offsets_from
         if source != SAME:
             exact = source == ALL_STATES

@@ -1,6 +1,4 @@
-"""Read back what pictures and pages show, and what the files of results hold, without the code
-that draws.
-"""
+"""Read back what pictures, pages and files of results show, without the code that draws."""
 
 import glob
 import json
@@ -23,9 +21,7 @@ from tests.builders import cbm
 
 
 def trials_of(results, experiment):
-    """Evaluations and records of all trials: a row for each update, with the trial's settings
-    and results.
-    """
+    """A row for each evaluation and record of a trial, with its settings and results."""
     folder, found = Path(results) / experiment, []
     manifest = json.loads((folder / "manifest.json").read_bytes())
     cells = {cell["run_id"]: cell for cell in manifest["cells"]}
@@ -48,7 +44,7 @@ def weights_of(machine):
 
 
 def grey(rows):
-    """Rows divided by their largest absolute value, with zero in the middle of black and white."""
+    """Rows divided by their largest absolute value, with zero in the middle."""
     return 0.5 + 0.5 * rows / np.abs(rows).max(axis=1, keepdims=True)
 
 
@@ -67,7 +63,6 @@ def figure_of(*arguments):
 
 
 def shown_in(picture):
-    """The figure of a picture, which knows its caption."""
     picture.figure.caption = picture.caption
     return picture.figure
 
@@ -77,7 +72,6 @@ def caption_of(figure):
 
 
 def panels_of(figure):
-    """The axes that are seen, by their titles, line by line."""
     seen = [axes for axes in figure.axes if axes.get_visible()]
     titles = [axes.get_title().replace("\n", " ") for axes in seen]
     letters = [f"({chr(97 + place)})" * (len(seen) > 1) for place in range(len(seen))]
@@ -163,16 +157,13 @@ def bounds_of(axes):
 
 
 def ticks_of(axis):
-    """Numbers or names along an axis, by place."""
     low, high = sorted(axis.get_view_interval())
     named = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
     return {float(place): label.get_text() for place, label in named if low <= place <= high}
 
 
 def tiles_of(image, height, width, times=1):
-    """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel
-    of grey.
-    """
+    """The rows of a tile of enlarged pictures, each within a pixel of grey."""
     down, across = times * height + 1, times * width + 1
     shape = (image.shape[0] - 1) // down, down, (image.shape[1] - 1) // across, across
     assert_allclose(np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01)
@@ -199,7 +190,6 @@ class Element:
         )
 
     def rows(self):
-        """The texts of a table, by rows."""
         return [[it.text for it in row.within if isinstance(it, Element)] for row in self.all("tr")]
 
     def terms(self):

@@ -15,10 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def until(condition, seconds=240.0):
-    """Wait until a condition holds, and return what it returned; fail after some seconds.
-
-    Kernels may have to be compiled first, which takes up to two minutes of a busy core.
-    """
+    """Wait until a condition holds, perhaps for kernels to be compiled; return what it returned."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "nothing happened in time"
@@ -35,7 +32,6 @@ def nightly(*cases):
 
 
 def start(*command, path=ROOT, **options):
-    """Start a Python module with arguments, in a process group of its own."""
     environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}", "COLUMNS": "300"}
     return subprocess.Popen(
         [sys.executable, "-m", *map(str, command)],
@@ -91,7 +87,6 @@ def _table_of(name):
 
 
 def end_group(process, number=signal.SIGKILL):
-    """Send a signal to a process and all that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
@@ -123,7 +118,6 @@ class LoopbackCluster:
         return start(*command, cwd=self.place.parent, **keywords)
 
     def end(self):
-        """End all processes."""
         for process in (*self.workers, self.scheduler):
             end_group(process)
             process.wait(20)

@@ -12,7 +12,6 @@ from cbm_cli.results.outcome import read_progress
 
 
 def coins(units, rows=13):
-    """Data of independent units."""
     rng = np.random.default_rng(5)
     train = (rng.random((rows, units)) < rng.random(units)).astype(np.uint8)
     return Dataset("coins", train, train)
@@ -26,9 +25,7 @@ def rbm_settings(**changes):
 
 
 def finish_in_pieces(run, store, chance, seed):
-    """Run a trial that is stopped again and again and read back from its file; return it and its
-    stops.
-    """
+    """Run a trial that is often stopped and read back from its file; return it and its stops."""
     dice, stops, result = random.Random(seed), [], None
     while not isinstance(result, Outcome):
         result = run(result, lambda: dice.random() < chance)

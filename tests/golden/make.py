@@ -17,7 +17,6 @@ from tests.golden.outputs import COMMANDS, HERE, OUTPUTS, RESULTS, output_of, un
 
 
 def main() -> None:
-    """Run all cases and commands, and write what they come to."""
     values = {}
     for name in CASES:
         for updates in (SHORT, LONG):
