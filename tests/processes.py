@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -56,34 +57,17 @@ def start_cbm(*arguments, **options):
 
 def children(*pids):
     """Process ids of all descendants of some processes."""
-    table = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            table.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, new = [], [*pids]
-    while new:
-        new = [child for parent in new for child in table.get(parent, ())]
-        found += new
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child.pid for child in psutil.Process(pid).children(recursive=True)]
     return found
 
 
 def listening(pids):
-    """Addresses (hexadecimal) and ports at which some processes take TCP connections."""
-    sockets = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            sockets |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
-    lines = [line.split() for name in ("tcp", "tcp6") for line in _table_of(name)]
-    found = [
-        line[1].split(":") for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets
-    ]
-    return {(address, int(port, 16)) for address, port in found}
-
-
-def _table_of(name):
-    path = Path("/proc/net", name)
-    return path.read_text().splitlines()[1:] if path.exists() else []
+    """TCP connections that some processes take."""
+    every = psutil.net_connections("tcp")
+    return [it for it in every if it.pid in pids and it.status == psutil.CONN_LISTEN]
 
 
 def end_group(process, number=signal.SIGKILL):
