@@ -67,7 +67,7 @@ TRAININGS = {  # one of each kind that could end otherwise if it is stopped, con
     "DBM off the grid": DBM | {"evaluate": {"every": 7}},
     "pre-training": DBM | {"pretraining": {"epochs": 2}},
     "auto encoder": CODER,
-    "early stopping": CODER | {"early_stopping": {"look_ahead": 2}},
+    "early stopping": CODER | {"early_stopping": {"look_ahead": 2}, "learning_rate": 3},  # at 6
     "divergence": RBM | {"learning_rate": 1e30},
 }
 

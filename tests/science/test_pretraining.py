@@ -163,26 +163,6 @@ def test_of_trials_that_share_layers_one_each_runs_first():
     assert order == [("0.1", 0), ("0.1", 1), ("0.03", 0), ("0.03", 1)]
 
 
-@pytest.mark.parametrize(("made", "stage", "update"), [(20, 1, 0), (7, 0, 7)])
-def test_a_run_that_was_stopped_between_two_layers_or_in_one_continues_there(
-    here, made, stage, update
-):
-    run(GRID, "whole")
-
-    def first_job():
-        return make_agenda(read_grid(Path("grid.yaml")).select(), Path("out")).jobs[0]
-
-    job, now = first_job(), Progress(None)
-    pretraining = LayerTraining(job.trial.settings, job.data, job.trial.seed)
-    now.state = pretraining.first_state(now)
-    pretraining.advance(now, made)
-    job.stores[0].write_progress(*job.key, now, job.course, job.digest)
-    since = first_job().since()
-    assert (since.stage, since.update) == (stage, update)
-    run(GRID, "out")
-    assert contents_of("out") == contents_of("whole")
-
-
 def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretraining(
     here, monkeypatch
 ):

@@ -20,7 +20,7 @@ def settings(**changes):
 
 def same(one, other):
     assert one.columns == other.columns
-    for kind in ("curve", "machine", "best_machine", "pretrained"):
+    for kind in ("curve", "machine", "best_machine", "pretrained", "converged"):
         assert_equal(getattr(one, kind), getattr(other, kind))
 
 
@@ -40,15 +40,16 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     same(result, run_trial(trial, THREE_PARTS))
 
 
-STOPPED = ["PT", "CD with batches of all rows", "AIS", "auto encoder", "DBM", "pre-training"]
+STOPPED = ["PT", "CD with batches of all rows", "AIS", "early stopping", "DBM", "pre-training"]
 
 
 @pytest.mark.parametrize("name", STOPPED)
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, name):
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the most places to stop at
-    length = {"epochs": None, "updates": 30}
+    length = {"epochs": 10} if name == "early stopping" else {"epochs": None, "updates": 30}
     trial = Trial("test", Settings(**TRAININGS[name] | length), 0, 1)
     whole = run_trial(trial, THREE_PARTS)
+    assert whole.converged == (4 if name == "early stopping" else None)
     store = Store(tmp_path / "test")
 
     def run(since, should_pause):

@@ -37,14 +37,6 @@ def test_estimates_and_likelihoods_have_the_bytes_of_one_thread(monkeypatch):
     assert np.allclose(np.frombuffer(everything()[2]), np.frombuffer(expected[2]), atol=1e-3)
 
 
-def test_a_likelihood_of_many_blocks_is_that_of_each_row():
-    rows, W, b = np.eye(224 * 40 + 3, 20, dtype=np.uint8), *np.ones((2, 20, 6), np.float32)
-    with using_cores(3):
-        found = mean_log_likelihood(W, b[:, 0], W[0], rows, 1, 0.0)
-    scores = np.where(rows.any(axis=1), 1 + 6 * np.logaddexp(0, 2), 6 * np.logaddexp(0, 1))
-    assert found == pytest.approx(scores.mean(), abs=1e-5)
-
-
 def test_where_no_thread_can_be_started_one_does_the_work(monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
