@@ -88,8 +88,8 @@ def later(condition, act):
 
 
 def same_curves(results, jobs):
-    expected = curves(run(jobs))
-    assert {n: one.curve.tobytes() for n, one in results.items()} == expected
+    found = {number: one.curve.tobytes() for number, one in results.items()}
+    assert found == curves(run(jobs))
 
 
 def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(finished, shared):
@@ -146,15 +146,12 @@ def test_all_threads_of_workers_that_join_late_are_used(dask, here):
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x"])
-def test_a_scheduler_that_is_not_there_is_reported_in_one_line(grid, monkeypatch, address):
+def test_a_scheduler_that_is_not_there_is_reported_in_one_line(grid, address):
     with config.set({"distributed.comm.timeouts.connect": "1s"}):
         refused = cbm("run", "grid.yaml", "--scheduler", address, code=2)
     (line,) = [line for line in refused.stderr.splitlines() if f"--scheduler {address}: " in line]
     assert "tcp://HOST:PORT" in line
     assert "Traceback" not in refused.stderr
-    monkeypatch.setenv("CBM_DEBUG", "1")
-    with config.set({"distributed.comm.timeouts.connect": "1s"}):
-        assert "Traceback" in cbm("run", "grid.yaml", "--scheduler", address, code=2).stderr
 
 
 @pytest.mark.nightly

@@ -135,21 +135,20 @@ def test_one_trial_of_a_packet_that_kills_its_worker_fails_and_the_others_finish
 
 @pytest.fixture
 def queue():
-    """Tasks that wait for a pool of so many threads, in which nothing runs."""
+    """Tasks that wait for a pool of one thread, in which nothing runs."""
 
-    def make(number, threads=1, **options):
-        its = SimpleNamespace(
-            **{"threads": threads, "apart": True, "deaths": 3, "ahead": 1} | options
-        )
-        return _Queue(
-            its, train, deque(tasks_of(toy_jobs(*[Trial] * number))), lambda message: None
-        )
+    def make(number):
+        pool = SimpleNamespace(threads=1, apart=True, deaths=3, ahead=1)
+        waiting = deque(tasks_of(toy_jobs(*[Trial] * number)))
+        return _Queue(pool, train, waiting, lambda message: None)
 
     return make
 
 
 def answer(queue, packet, results, seconds=0.0):
-    (future := Future()).set_result((seconds, results))
+    """What comes of a packet; without results it is taken back."""
+    future = Future()
+    future.set_result((seconds, results)) if results else future.cancel()
     queue.open[future] = packet
     return [*queue.take(future)]
 
@@ -181,17 +180,9 @@ def test_trials_of_a_lost_worker_run_alone_and_fail_the_third_time(queue):
     assert [its._next(1), its._next(1)] == [[first], [second]]
     assert not [*its._lose([first], "it died")]
     answer(its, [second], [Progress(None)])  # which clears it
-    assert (first.deaths, second.deaths) == (2, 0)
+    assert not answer(its, [third], [])  # taken back by a scheduler that was away
+    assert [(task, task.deaths) for task in its.waiting] == [(third, 0), (second, 0)]
     assert [task for task, _ in its._lose([first], "it died")] == [first]
-
-
-def test_a_packet_that_is_taken_back_waits_again(queue):
-    its = queue(2)
-    packet, its.waiting = [*its.waiting], deque()
-    (future := Future()).cancel()
-    its.open[future] = packet
-    assert not [*its.take(future)]
-    assert [task.deaths for task in its.waiting] == [0, 0]
 
 
 def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):

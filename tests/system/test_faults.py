@@ -179,9 +179,8 @@ def test_a_worker_that_is_killed_costs_no_trial(grid, undisturbed, number):
         until(ended)
         killed += main.poll() is None  # all may be finished within a second
         seen = len(finished())
-    assert killed
     code, said = main.wait(60), main.stderr.read()
-    assert code == 0, said
+    assert code == 0 < killed, said
     assert ("a worker process died" in said) == (number == signal.SIGKILL)  # workers ignore SIGTERM
     assert trials_of("out") == undisturbed(SLOW)
     assert len(summary("out")) == 8
@@ -274,38 +273,29 @@ def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, mo
     check_rerun(undisturbed(SHORT), finished(), 4)
 
 
-def small_trials(number, updates):
-    """A grid of many small trials."""
-    text = SHORT.replace("trials: 2", f"trials: {number // 2}")
-    return text.replace("every: 20", f"every: {updates}").replace("s: 100", f"s: {updates}")
 
 
-@pytest.mark.parametrize(
-    ("trials", "updates", "kills"), [(404, 5000, 1), *nightly((1200, 4000, 3))]
-)
-def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(
-    grid, trials, updates, kills
-):
-    grid(small_trials(trials, updates))
+@pytest.mark.nightly
+def test_files_of_others_cost_no_trial_of_many_small_ones_in_a_run_that_is_killed(grid):
+    text = SHORT.replace("trials: 2", "trials: 600").replace("updates: 100", "updates: 4000")
+    grid(text.replace("every: 20", "every: 4000"))
     Path("out").mkdir()
     thrown, killed, main = {*throw_in("out/bars")}, [], started()
     while (code := main.poll()) is None:
         time.sleep(0.1)
         thrown |= {*throw_in("out/bars")}
         done = len(finished())
-        if len(killed) < kills and trials // 4 * (len(killed) + 1) < done < trials:
+        if len(killed) < 3 and 300 * (len(killed) + 1) < done < 1200:
             end_group(main)
             main.wait()
             killed.append(done)
             main = started()
     said = main.stderr.read()
-    assert (code, len(killed)) == (0, kills), said
-    assert max(line[0] for line in counted(said) if line[1:] == [trials]) >= killed[-1]
+    assert (code, len(killed)) == (0, 3), said
+    assert max(line[0] for line in counted(said) if line[1:] == [1200]) >= killed[-1]
     rows = [(row["run_id"], row["trial"]) for row in summary("out")]
-    assert len({*rows}) == len(rows) == trials
-    assert len(thrown) >= 40
+    assert len({*rows}) == len(rows) == 1200
     assert all(path.read_bytes() == b"PK\x03\x04 not yours" for path in thrown)
-    assert [trials] in numbers(cbm("run", "grid.yaml", "-o", "out").stderr)
 
 
 def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed, monkeypatch):
