@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
+import cbm_cli
 import click
 import jsonschema
 import numpy as np
@@ -20,6 +21,8 @@ from cbm_cli.grid.schema import json_schema
 from click.testing import CliRunner
 from scipy.io import savemat
 
+PACKAGE = Path(cbm_cli.__file__).parent
+PAPER = PACKAGE / "grid" / "paper.yaml"
 GRID = """
 defaults: {trials: 2, seed: 5}
 experiments:

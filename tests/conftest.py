@@ -14,6 +14,20 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+MARKERS = """
+slow: real processes, signals and full disks; a few seconds each
+nightly: long faults, of which others like them stand for these by day; left out without -m
+"""
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure(config):
+    """Know the marks where the tests are copied next to an installed package, too."""
+    for marker in MARKERS.strip().splitlines():
+        config.addinivalue_line("markers", marker)
+    config.option.markexpr = config.option.markexpr or "not nightly"
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Begin each of four shares with tests of real processes, which wait; none comes last."""
@@ -28,9 +42,17 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
+def clone() -> Path:
+    """Return the folder of the repository."""
+    if not (ROOT / "mkdocs.yml").exists():
+        pytest.skip("a test of the repository, which is not there next to these tests")
+    return ROOT
+
+
+@pytest.fixture(scope="session")
 def real_data_dir() -> Path:
     """Return the folder of real data files: CBM_DATA_DIR, or shared/data next to the clone."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    beside = ROOT.parent / "shared" / "data"
     folder = Path(os.environ.get("CBM_DATA_DIR") or beside).expanduser()
     if not any(any(place.glob("train-images-idx3-ubyte*")) for place in (folder, folder / "mnist")):
         pytest.skip(

@@ -15,16 +15,13 @@ from contextlib import suppress
 from email import message_from_string
 from pathlib import Path
 
-import cbm_cli
 import pytest
-from cbm_cli.grid.read import read_grid
 
-from tests.builders import cbm, holds, problems_of
+from tests.builders import PAPER
 from tests.golden import outputs
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys, setuptools.build_meta as backend; getattr(backend, sys.argv[1])(sys.argv[2])"
-GRID = Path("experiments.yaml")
 
 
 def output(*command, cwd=ROOT, **environment):
@@ -132,43 +129,6 @@ def test_metadata_name_licence_authors_paper_and_both_commands(built):
     assert needed[0] in setup["options.extras_require"]["dev"]
 
 
-def test_the_starter_has_the_quickstart_of_the_clone_and_a_next_experiment(here):
-    ran = cbm("init")
-    assert holds(ran.stderr, f"{GRID}|cbm run")
-    assert ran.stdout == ""
-    started, whole = read_grid(GRID), read_grid(ROOT / GRID)
-    assert started.default == whole.default == ("quickstart",)
-    assert started.experiments["quickstart"] == whole.experiments["quickstart"]
-    assert started.experiments["quickstart"].trials == 25
-    head, mark, last = GRID.read_text("utf-8").partition("  # my-first:")
-    uncommented = (mark + last).replace("\n  # ", "\n  ").replace(mark, "  my-first:")
-    GRID.write_text(head + uncommented, "utf-8")
-    first = read_grid(GRID).experiments["my-first"]
-    assert (len(first.cells), first.trials) == (4, 10)
-
-
-def test_init_paper_writes_the_paper_s_grid(here):
+def test_the_package_has_the_grid_of_the_clone():
     """After a change of the grid: cp experiments.yaml cbm_cli/grid/paper.yaml"""
-    assert "cbm run paper.yaml" in cbm("init", "--paper", "-o", "paper.yaml").stderr
-    copy = Path(cbm_cli.__file__).parent / "grid/paper.yaml"
-    assert Path("paper.yaml").read_bytes() == copy.read_bytes() == (ROOT / GRID).read_bytes()
-
-
-def test_init_replaces_no_file(here, monkeypatch):
-    def fail(_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as full_disk:
-        full_disk.setattr("os.fsync", fail)
-        assert "No space left on device" in cbm("init", code=2).stderr
-    assert [*here.iterdir()] == []
-    with monkeypatch.context() as read_only:
-        read_only.setattr("os.access", lambda *_: False)  # a folder that is read-only, to root too
-        assert problems_of(cbm("init", code=2)) == [(f"-o {GRID}", "")]
-    GRID.write_text("mine")
-    assert problems_of(cbm("init", code=2)) == [(str(GRID), "")]
-    assert GRID.read_text() == "mine"
-    GRID.unlink()
-    GRID.symlink_to("gone")  # a link whose file is missing is also somebody's
-    assert problems_of(cbm("init", code=2)) == [(str(GRID), "")]
-    assert GRID.is_symlink()
+    assert PAPER.read_bytes() == (ROOT / "experiments.yaml").read_bytes()

@@ -28,8 +28,6 @@ from tests.journals import contents_of, trials_of
 from tests.oracles import advance, copied, flat, log_likelihoods, moments, phases, random_state
 from tests.trainings import finish_in_pieces, rbm_settings
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "recorders.md"
-
 
 def stack(n=4, m=3, T=5, seed=3):
     rng = np.random.default_rng(seed)
@@ -154,8 +152,8 @@ def test_directions_that_agree_have_no_angle():
     assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
 
 
-def test_columns_come_in_the_order_of_the_names_and_are_in_the_docs():
-    names, text = [*RECORDERS][::-1], DOCS.read_text(encoding="utf-8")
+def test_columns_come_in_the_order_of_the_names_and_are_in_the_docs(clone):
+    names, text = [*RECORDERS][::-1], (clone / "docs/recorders.md").read_text("utf-8")
     found = [*record(names, stack(), context_of())]
     assert found == [column for name in names for column in RECORDERS[name]]
     for word in [*names, *(column for column in found if not column.startswith("lam_"))]:
@@ -360,9 +358,9 @@ def test_records_end_where_training_diverges():
 
 
 @pytest.fixture
-def grid(here):
+def grid(here, clone):
     """Return a function that runs a grid with recorders; mine.py is the example of the docs."""
-    page = (DOCS.parent / "how-to" / "recorder.md").read_text("utf-8")
+    page = (clone / "docs/how-to/recorder.md").read_text("utf-8")
     Path("mine.py").write_text(re.search(r"```python .*?\n(.*?)```", page, re.DOTALL)[1])
 
     def run(out="out", what="weight_norms+mine.py:filter_cosine", jobs=0, code=0):

@@ -21,7 +21,7 @@ from cbm_cli.results import Outcome
 from dask import config
 from distributed import Client
 
-from tests.builders import cbm
+from tests.builders import PACKAGE, cbm
 from tests.journals import trials_of
 from tests.processes import ROOT, LoopbackCluster, nightly, until
 from tests.system.test_execution import Deadly, Hasty, Raising, curves, run
@@ -116,7 +116,7 @@ FOREIGN = [  # other kernels, an older package, none
 @pytest.mark.parametrize(("file", "old", "new", "told"), [FOREIGN[0], *nightly(*FOREIGN[1:])])
 def test_a_worker_with_another_cbm_ends_the_run_and_is_named(dask, here, file, old, new, told):
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "cbm_cli", here / "cbm_cli", ignore=ignored)
+    shutil.copytree(PACKAGE, here / "cbm_cli", ignore=ignored)
     before, found, after = (here / "cbm_cli" / file).read_text().partition(old)
     assert found
     (here / "cbm_cli" / file).write_text(before + new + after)
@@ -204,8 +204,8 @@ def test_a_run_waits_for_workers_and_ends_when_its_scheduler_is_lost(dask, hasty
 
 
 @pytest.mark.nightly
-def test_the_documented_batch_script_gives_the_same_bytes(finished, monkeypatch):
-    page = (ROOT / "docs" / "how-to" / "cluster.md").read_text()
+def test_the_documented_batch_script_gives_the_same_bytes(finished, monkeypatch, clone):
+    page = (clone / "docs/how-to/cluster.md").read_text("utf-8")
     script, *_ = page.partition("```sh\n")[2].partition("```")
     assert "HOST=$(hostname)" in script
     Path("bin").mkdir()

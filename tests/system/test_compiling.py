@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cbm_cli.kernels import compiling
 
+from tests.builders import PACKAGE
 from tests.processes import ROOT
 
 KERNELS = """
@@ -105,10 +106,10 @@ def test_every_version_of_the_sources_has_a_folder_of_its_own(tmp_path):
     script = "from cbm_cli.kernels import compiling as c; print(c.__file__, c.CACHE.name)"
     found = []
     for place in ("same", "other"):
-        shutil.copytree(ROOT / "cbm_cli", tmp_path / place / "cbm_cli")
+        shutil.copytree(PACKAGE, tmp_path / place / "cbm_cli")
     with (tmp_path / "other/cbm_cli/kernels/random.py").open("a") as file:
         file.write("# changed\n")
-    for place in (ROOT, tmp_path / "same", tmp_path / "other"):
+    for place in (PACKAGE.parent, tmp_path / "same", tmp_path / "other"):
         file, name = python(script, "-P", PYTHONPATH=str(place))
         assert Path(file).is_relative_to(place)
         found.append(name)

@@ -273,8 +273,6 @@ def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, mo
     check_rerun(undisturbed(SHORT), finished(), 4)
 
 
-
-
 @pytest.mark.nightly
 def test_files_of_others_cost_no_trial_of_many_small_ones_in_a_run_that_is_killed(grid):
     text = SHORT.replace("trials: 2", "trials: 600").replace("updates: 100", "updates: 4000")

@@ -11,7 +11,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Data, Model, Settings, TableSpec
 
-from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of, refusal
+from tests.builders import PAPER, cbm, check_mistake, grid_text, mistakes, problems_of, refusal
 
 # Lines 1 to 8 of most files below; what a test is about is on line 9 and after.
 PLAIN = """\
@@ -486,7 +486,7 @@ TRIALS |= {"big-divergence": 1, "big-divergence-full-batch": 1}
 
 
 def test_experiments_of_the_paper_expand_to_their_tables():
-    grid = read_grid(Path(__file__).resolve().parents[2] / "experiments.yaml")
+    grid = read_grid(PAPER)
     found = grid.experiments
     assert {f"{name}={len(one.cells)}" for name, one in found.items()} == {*CELLS.split()}
     for name, one in found.items():

@@ -1,7 +1,6 @@
 """The JSON schema of grids agrees with the reader: both accept and refuse the same."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -9,7 +8,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import NESTED
 
-from tests.builders import VALIDATOR, cbm, grid_text, pairs, refusal
+from tests.builders import PAPER, VALIDATOR, cbm, grid_text, pairs, refusal
 
 
 def test_command_prints_the_schema():
@@ -18,7 +17,7 @@ def test_command_prints_the_schema():
 
 
 def test_experiments_of_the_paper_are_accepted_and_name_their_schema():
-    text = Path(__file__).resolve().parents[2].joinpath("experiments.yaml").read_text()
+    text = PAPER.read_text("utf-8")
     VALIDATOR.validate(yaml.safe_load(text))
     assert "# yaml-language-server: $schema=" in text
 
