@@ -68,7 +68,7 @@ TRAININGS = {  # one of each kind that could end otherwise if it is stopped, con
     "pre-training": DBM | {"pretraining": {"epochs": 2}},
     "auto encoder": CODER,
     "early stopping": CODER | {"early_stopping": {"look_ahead": 2}, "learning_rate": 3},  # at 6
-    "divergence": RBM | {"learning_rate": 1e30},
+    "divergence": RBM | {"learning_rate": {"start": 0.1, "steps": "3e38 from 7 epochs"}},
 }
 
 FIXED = {"visible": 0, "hidden": 0.3}
