@@ -244,9 +244,6 @@ def test_states_that_are_not_used_are_said_with_the_reason(grid, monkeypatch):
     run("first")
     said = run("first", "--set", "epochs=2", "--dry-run").stderr
     assert "to start from the beginning: 4 trials; the states are of longer trainings" in said
-    Path("out/first/trials.jsonl").unlink()  # as if all had been interrupted
-    said = run("first", "--set", "learning_rate=0.2", "--dry-run").stderr
-    assert "first: 4 finished or interrupted trials not reused: 4 of other settings" in said
 
 
 def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid, monkeypatch):
