@@ -134,19 +134,16 @@ def test_columns_of_text_are_asked_about_where_others_have_gaps():
     assert holds(refusal(load, path="rows.csv"), "drop: [id, species]")
 
 
-@pytest.mark.parametrize(
-    ("drop", "dropped"),
-    [
+def test_a_list_in_a_grid_is_one_choice_and_a_list_of_lists_an_axis():
+    for drop, dropped in (
         ("[1, class]", ["1, class"]),
         ("[[id, class], [class, 1, 2]]", ["id, class", "class, 1, 2"]),
         ('["a, b", c]', ['"a, b", c']),
-    ],
-)
-def test_a_list_in_a_grid_is_one_choice_and_a_list_of_lists_an_axis(drop, dropped):
-    text = grid_text("rbm", data=f"{{path: rows.csv, drop: {drop}}}")
-    cells = read_grid("grid.yaml", text=text).experiments["toy"].cells
-    assert [cell.data.drop for cell in cells] == dropped
-    assert VALIDATOR.is_valid(yaml.safe_load(text))
+    ):
+        text = grid_text("rbm", data=f"{{path: rows.csv, drop: {drop}}}")
+        cells = read_grid("grid.yaml", text=text).experiments["toy"].cells
+        assert [cell.data.drop for cell in cells] == dropped
+        assert VALIDATOR.is_valid(yaml.safe_load(text))
 
 
 @pytest.mark.parametrize(("hold_out", "count"), [("6e0", 6), ("0.2", 6), (0.001, 1)])
@@ -242,9 +239,8 @@ def test_a_number_that_may_be_a_name_is_refused_with_both_places():
         assert data.names == ("0", "1", "2", "3")
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
+def test_quotes_marks_and_comments_are_those_of_pandas():
+    for text, names in (
         ("item #1,b\n", ("item #1", "b")),
         ('"a, 1" , "b ""x"""\n', ("a, 1", 'b "x"')),
         ('"a\nx",b\n', ("a\nx", "b")),
@@ -252,13 +248,11 @@ def test_a_number_that_may_be_a_name_is_refused_with_both_places():
         ("# one\n# a,b\n", ("a", "b")),
         ("a:1,b:2\n", ("a:1", "b:2")),  # no LIBSVM
         ("time 12:30,b\n", ("time 12:30", "b")),
-    ],
-)
-def test_quotes_marks_and_comments_are_those_of_pandas(text, names):
-    write(f'{text}"0","1"\n1,0\n')
-    data = load(path="rows.csv")
-    assert_array_equal(data.train, [[0, 1], [1, 0]])
-    assert data.names == names
+    ):
+        write(f'{text}"0","1"\n1,0\n')
+        data = load(path="rows.csv")
+        assert_array_equal(data.train, [[0, 1], [1, 0]])
+        assert data.names == names
 
 
 def test_names_of_columns_travel_with_the_rows_of_every_part():

@@ -118,20 +118,15 @@ experiments:
 FACTORS = "\n    sliding_factor: {hidden: [0.1, 0.2]}"
 
 
-@pytest.mark.parametrize(
-    ("given", "rows", "columns", "groups"),
-    [
+def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out():
+    for given, rows, columns, groups in (
         ("{rows: model.hidden, columns: [init, batch]}", "model_hidden", "init batch", "data"),
         ("{rows: offsets, groups: sampler}", "offsets", "", "sampler"),
         ("{rows: sliding_factor}" + FACTORS, "sliding_factor_hidden", "offsets", "data"),
-    ],
-)
-def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out(
-    given, rows, columns, groups
-):
-    table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
-    found = [" ".join(axis) for axis in (table.rows, table.columns, table.groups)]
-    assert found == [rows, columns, groups]
+    ):
+        table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
+        found = [" ".join(axis) for axis in (table.rows, table.columns, table.groups)]
+        assert found == [rows, columns, groups]
 
 
 def test_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
@@ -217,9 +212,8 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, found):
     assert [" ".join(f"{path}={cell.value(path)}" for path in paths) for cell in changed] == found
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
+def test_bad_override_is_reported_once_by_the_option():
+    for change, told in (
         ("lr=0.2", "learning_rate?"),
         ("every=5", "evaluate.every"),
         ("offsets=00,aa^b", "[00, aa^b]"),
@@ -227,14 +221,12 @@ def test_overrides_replace_fields_and_reach_into_them(text, changes, found):
         ("learning_rate=", "learning_rate"),
         ("data={name: mnist, sise: 3}", "size sise"),
         ("trials=0", "0"),
-    ],
-)
-def test_bad_override_is_reported_once_by_the_option(change, told):
-    field, _, text = change.partition("=")
-    error = refused(SEVERAL, {field: text})
-    named, _, inner = told.partition(" s")
-    assert problems_of(error) == [(f"--set {field}", f"s{inner}" if inner else "")]
-    assert named in str(error)
+    ):
+        field, _, text = change.partition("=")
+        error = refused(SEVERAL, {field: text})
+        named, _, inner = told.partition(" s")
+        assert problems_of(error) == [(f"--set {field}", f"s{inner}" if inner else "")]
+        assert named in str(error)
 
 
 def test_trials_given_by_the_caller_win_and_are_reported_by_their_option():
@@ -260,18 +252,15 @@ experiments:
     assert problems_of(error) == [("--set sampler", "")]
 
 
-@pytest.mark.parametrize(
-    ("options", "place"),
-    [
+def test_of_two_values_none_wins_in_silence(grid):
+    for options, place in (
         ("--set updates=3 --set updates=4", "--set updates"),
         ("--set data.flip=true --set data=mnist", "--set data"),
         ("--trials 3 --set trials=4", "--trials and --set trials"),
         ("--dry-run", "--dry-run"),
-    ],
-)
-def test_of_two_values_none_wins_in_silence(options, place, grid):
-    result = cbm("run", "grid.yaml", "--dry-run", *options.split(), code=2)
-    assert result.stderr.splitlines()[-1].startswith(f"Error: {place}: ")
+    ):
+        result = cbm("run", "grid.yaml", "--dry-run", *options.split(), code=2)
+        assert result.stderr.splitlines()[-1].startswith(f"Error: {place}: ")
 
 
 def test_ls_shows_the_experiments_of_a_grid(grid):

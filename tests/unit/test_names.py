@@ -24,18 +24,15 @@ def test_every_spelling_and_every_printed_form_name_one_scheme(letters, before, 
     assert {Scheme.parse(text) for text in texts} == {expected}
 
 
-@pytest.mark.parametrize(
-    ("spelling", "canonical", "latex", "unicode"),
-    [
+def test_scheme_prints_as_the_paper_writes_it():
+    for spelling, canonical, latex, unicode in (
         (" dd_s^l ", "dd^l_s", "dd^{l}_{s}", "ddˡₛ"),
         ("aa", "aa^b", "aa^{b}", "aaᵇ"),
         ("00^b", "00", r"\mathit{00}", "00"),
         ("00^l", "00^l", "00^{l}", "00ˡ"),
-    ],
-)
-def test_scheme_prints_as_the_paper_writes_it(spelling, canonical, latex, unicode):
-    scheme = Scheme.parse(spelling)
-    assert (str(scheme), scheme.latex(), scheme.unicode()) == (canonical, latex, unicode)
+    ):
+        scheme = Scheme.parse(spelling)
+        assert (str(scheme), scheme.latex(), scheme.unicode()) == (canonical, latex, unicode)
 
 
 def test_the_letters_of_schemes_are_those_of_the_reference():
@@ -46,32 +43,26 @@ def test_the_letters_of_schemes_are_those_of_the_reference():
     assert allowed == set(ref.LETTERS)
 
 
-@pytest.mark.parametrize(
-    ("text", "sampler", "canonical", "latex", "unicode"),
-    [
+def test_sampler_reads_as_numbers_and_prints_one_way():
+    for text, sampler, canonical, latex, unicode in (
         ("CD-25", Sampler(25, 1, restart=True), "CD-25", "CD-25", "CD-25"),
         ("PT_20-1", Sampler(1, 20), "PT_20", "PT$_{20}$", "PT₂₀"),
         ("PT_2-5", Sampler(5, 2), "PT_2-5", "PT$_{2}$-5", "PT₂-5"),
         ("exact", Sampler(exact=True), "exact", "exact", "exact"),
-    ],
-)
-def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, latex, unicode):
-    assert (str(sampler), sampler.latex(), sampler.unicode()) == (canonical, latex, unicode)
-    assert Sampler.parse(text) == Sampler.parse(canonical) == sampler
+    ):
+        assert (str(sampler), sampler.latex(), sampler.unicode()) == (canonical, latex, unicode)
+        assert Sampler.parse(text) == Sampler.parse(canonical) == sampler
 
 
-@pytest.mark.parametrize(
-    ("kind", "texts", "named"),
-    [
+def test_other_text_is_refused_with_what_was_meant():
+    for kind, texts, named in (
         (Scheme, ["ddbs", "dds", "ddls"], " s;"),
         (Scheme, ["dd^b^l", "dd^b^b", "dd_s_s", "dd^x", "dd _s", "^b", ""], "0 none, d data mean"),
         (Sampler, ["PT_0", "PT_1", "PT_1-3"], " 2 "),
         (Sampler, ["CD-0", "PT_10-0"], " 1 "),
         (Sampler, ["CD", "PT-10", "cd-1", "CD--1", "CD-1.5", ""], "CD-k, PCD-k, PT_c, PT_c-k"),
-    ],
-)
-def test_other_text_is_refused_with_what_was_meant(kind, texts, named):
-    for text in texts:
-        error = refusal(kind.parse, text)
-        assert repr(text) in str(error)
-        assert named in str(error)
+    ):
+        for text in texts:
+            error = refusal(kind.parse, text)
+            assert repr(text) in str(error)
+            assert named in str(error)

@@ -8,7 +8,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import NESTED
 
-from tests.builders import PAPER, VALIDATOR, cbm, grid_text, pairs, refusal
+from tests.builders import PAPER, VALIDATOR, cbm, grid_text, refusal
 
 
 def test_command_prints_the_schema():
@@ -29,22 +29,6 @@ def test_every_field_has_a_description_for_hovering():
     every = [one for its in (schema["properties"], fields, *nested) for one in its.values()]
     assert len(every) > 60
     assert all(one["description"] for one in every)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]",
-        "data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}",
-        "data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header: no}]",
-        "batch: [full, 50, '50', 1_000]; trials: '3'; description: yes; exclude: []",
-        "when: [{if: {batch: [100]}, set: {data: mnist, momentum: 0.5, evaluate: {every: 3}}}]",
-    ],
-)
-def test_schema_accepts_what_the_reader_accepts(line):
-    text = grid_text("rbm", **pairs(line))
-    VALIDATOR.validate(yaml.safe_load(text))
-    assert read_grid("grid.yaml", text=text).experiments["toy"].cells
 
 
 @pytest.mark.parametrize(

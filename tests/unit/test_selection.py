@@ -83,27 +83,22 @@ def test_values_are_distinguished_by_their_whole_text():
     refusal(select_cells, [made_manifest(cells)], [("hidden", "50")])
 
 
-@pytest.mark.parametrize(
-    ("options", "part", "decided", "shown"),
-    [
+def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(results):
+    for options, part, decided, shown in (
         ("", "valid", "max", "best_valid"),
         ("--by valid --statistic final", "valid", "final", "final"),
         ("--by test --statistic max", "test", "max", "max"),
-    ],
-)
-def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
-    results, options, part, decided, shown
-):
-    frame, cells = pd.read_csv(results / "sweep" / "summary.csv"), ["offsets", "learning_rate"]
-    means = frame.groupby([*cells, "run_id"]).mean(numeric_only=True)
-    columns = [f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"]
-    rows = records(results, "sweep", *BY_RATE, *options.split())
-    for row, offsets in zip(rows, ("00", "dd^b_s"), strict=True):
-        its = means.loc[offsets]
-        best = its[columns[0]].idxmax()
-        assert (row["offsets"], float(row["learning_rate"])) == (offsets, best[0])
-        found = [float(row[f"{part}_mean"]), float(row["mean"])]
-        assert found == pytest.approx([*its.loc[best, columns]])
+    ):
+        frame, cells = pd.read_csv(results / "sweep" / "summary.csv"), ["offsets", "learning_rate"]
+        means = frame.groupby([*cells, "run_id"]).mean(numeric_only=True)
+        columns = [f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"]
+        rows = records(results, "sweep", *BY_RATE, *options.split())
+        for row, offsets in zip(rows, ("00", "dd^b_s"), strict=True):
+            its = means.loc[offsets]
+            best = its[columns[0]].idxmax()
+            assert (row["offsets"], float(row["learning_rate"])) == (offsets, best[0])
+            found = [float(row[f"{part}_mean"]), float(row["mean"])]
+            assert found == pytest.approx([*its.loc[best, columns]])
 
 
 def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):

@@ -110,6 +110,10 @@ rbm learning_rate: &rate 0.1; weight_scale: *rate -> weight_scale = 0.1
 rbm data: {name: bars-and-stripes, size: 3, flip: [yes, no]} -> data.flip = True | False
 rbm epochs: ; updates: 1.5e3 -> updates = 1500
 rbm start_from: some/machine -> start_from.path = some/machine
+rbm data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header: no}]
+  -> data.title data.header = mnist None | digits False
+rbm batch: [full, 50, '50', 1_000]; trials: '3'; description: yes; exclude: []
+  -> batch = full | 50 | 1000
 # Lists of data and of models, and a change of a whole field
 rbm data: [mnist, {name: bars-and-stripes, size: [2, 3]}]
   -> data.name data.size = mnist None | bars-and-stripes 2 | bars-and-stripes 3
@@ -202,22 +206,19 @@ DECAYING, DECAYS = "{start: 0.1, decay: 0.5, every: 10 epochs}", "0.1 x 0.5 ever
 PIECES = [(0, 0.1), (70, 0.05), (140, 0.025), (210, 0.0125)]
 
 
-@pytest.mark.parametrize(
-    ("rate", "words", "end", "pieces"),
-    [
+def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own():
+    for rate, words, end, pieces in (
         ("0.1", "0.1", 60, [(0, 0.1)]),
         (DECAYING, DECAYS, 211, PIECES),
         (STEPPED, WORDS, 5000, [(0, 0.1), (700, 0.01), (1400, 0.001)]),
         (STEPPED, WORDS, 700, [(0, 0.1)]),
-    ],
-)
-def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own(rate, words, end, pieces):
-    (cell,) = cells("rbm", learning_rate=rate)
-    assert str(cell.learning_rate) == str(cell.row()["learning_rate"]) == words
-    assert f"_{words.replace(', ', '-').replace(' ', '-')}_" in run_ids(cell, 1, "")[0]
-    updates_of = lambda interval: 7 * int(interval.split()[0])  # noqa: E731 (all are in epochs)
-    firsts, rates = zip(*cell.learning_rate.pieces(updates_of, end), strict=True)
-    assert [*zip(firsts, map(pytest.approx, rates), strict=True)] == pieces
+    ):
+        (cell,) = cells("rbm", learning_rate=rate)
+        assert str(cell.learning_rate) == str(cell.row()["learning_rate"]) == words
+        assert f"_{words.replace(', ', '-').replace(' ', '-')}_" in run_ids(cell, 1, "")[0]
+        updates_of = lambda interval: 7 * int(interval.split()[0])  # noqa: E731 (all are in epochs)
+        firsts, rates = zip(*cell.learning_rate.pieces(updates_of, end), strict=True)
+        assert [*zip(firsts, map(pytest.approx, rates), strict=True)] == pieces
 
 
 def test_a_sliding_factor_is_allowed_with_schemes_that_do_not_slide():

@@ -103,20 +103,15 @@ def test_every_option_for_a_whole_number_reads_it_by_that_reader(grid):
     assert load_source("shifting-bar:size=1e1,bar=2.0").train.shape == (10, 10)
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "value", "inner", "number"),
-    [
+def test_what_no_memory_holds_is_refused_at_its_place_before_anything_runs(grid):
+    for kind, field, value, inner, number in (
         ("rbm", "sampler", "PCD-99999999999999999999", "", "9,007,199,254,740,992"),
         ("rbm", "sampler", "PT_99999999999", "", "1,299,999,999,987"),
         ("dbm", "model", "{kind: dbm, hidden: [1e15, 1e15]}", ".hidden", ""),
         ("rbm", "evaluate", "{method: ais, runs: 1e15}", ".runs", "13,000,000,000,000,000"),
-    ],
-)
-def test_what_no_memory_holds_is_refused_at_its_place_before_anything_runs(
-    kind, field, value, inner, number, grid
-):
-    grid(grid_text(kind, batch="9", **{field: value}))
-    found = cbm("run", "grid.yaml", "-j", 0, code=2)
-    assert [one for _, one in problems_of(found)] == [f"toy.{field}{inner}"]
-    assert number in found.stderr
-    assert not Path("results").exists()
+    ):
+        grid(grid_text(kind, batch="9", **{field: value}))
+        found = cbm("run", "grid.yaml", "-j", 0, code=2)
+        assert [one for _, one in problems_of(found)] == [f"toy.{field}{inner}"]
+        assert number in found.stderr
+        assert not Path("results").exists()
