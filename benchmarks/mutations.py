@@ -29,8 +29,8 @@ import coverage
 ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
-    "cli": "bad_input commands datasets evaluate features fetch figure hostile moved_data progress report "
-    "results run sample selection sources table text verify whole_numbers words",
+    "cli": "bad_input commands datasets evaluate features fetch figure hostile init moved_data progress "
+    "python report results run sample selection sources table text verify whole_numbers words",
     "datasets": "columns datasets fetch files forms hostile moved_data refused_data whole_numbers",
     # not what processes run
     "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
