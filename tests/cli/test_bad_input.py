@@ -34,11 +34,9 @@ def shown(metric):
     [
         (GRID.replace("batch: full", "batch: 9"), "", "11 batch", "9 8"),
         (shown("train_loglikelihood"), "", "13 table.metric", "train_log_likelihood"),
-        (shown("test_log_likelihood"), "", "13 table.metric", "train_log_likelihood"),
         (shown("weight_norm"), "", "13 table.metric", "train_log_likelihood"),
         (HUGE, "", "12 evaluate", "2^40 40x40 2^30 ais"),
         (LARGE, "gradient: natural", "12 gradient", "2^37 20x17 2^16 fisher: diagonal"),
-        (LARGE, MARGINAL.replace("}", ", damping: 1}"), "12 gradient", "2^37"),
         (LARGE, "offsets_from: exact", "12 offsets_from", "2^17 20x17 2^16"),
         (LARGE, "gradient_from: exact", "12 gradient_from", "2^17 20x17 2^16"),
         (LARGE, "record: free_energy_gap", "12 record", "free_energy_gap"),

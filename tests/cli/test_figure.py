@@ -213,16 +213,18 @@ def test_the_caption_is_said_and_in_the_file_but_not_in_the_picture(results, tmp
     assert not any("trials" in text for text in texts)
 
 
-def test_a_title_replaces_that_of_a_panel_and_is_above_several(results):
-    for words, titles, above in (
-        ([], [*SETS], None),
+@pytest.mark.parametrize(
+    ("words", "titles", "above"),
+    [
         (["--title", "a $ b"], [*SETS], r"a \$ b"),
-        (["--title", ""], ["", ""], None),
-        ([*ON_BARS, "--title", "Bar"], ["Bar"], None),
-    ):
-        figure, _ = seen.figure_of("plot", results, "activity", "toys", *SOME, *words)
-        assert [title for title, _ in seen.panels_of(figure)] == titles
-        assert (figure.get_suptitle() or None) == above
+        (["--title", ""], ["", ""], ""),
+        ([*ON_BARS, "--title", "Bar"], ["Bar"], ""),
+    ],
+)
+def test_a_title_replaces_that_of_a_panel_and_is_above_several(results, words, titles, above):
+    figure, _ = seen.figure_of("plot", results, "activity", "toys", *SOME, *words)
+    assert [title for title, _ in seen.panels_of(figure)] == titles
+    assert figure.get_suptitle() == above
 
 
 def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_path):

@@ -61,13 +61,13 @@ def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
 
 def test_chains_start_at_rows_of_data_each_once_before_any_twice():
     frozen = rbm(100 * np.eye(5), np.full(5, -50.0), np.full(5, -50.0))  # h = x, x = h
-    rows = np.eye(5, dtype=np.uint8)
-    found = draw(frozen, parse_sampler("gibbs"), 10, chains=10, steps=3, seed=1, start=(rows, 1.0))
+    start = np.eye(5, dtype=np.uint8), 1.0
+    how = {"sampler": parse_sampler("gibbs"), "seed": 1}
+    found = draw(frozen, count=10, chains=10, steps=3, start=start, **how)
     assert (found.samples.sum(axis=0) == 2).all()
     assert (found.samples.sum(axis=1) == 1).all()
-    grey = np.full((1, 5), 51, np.uint8)  # 0.2 of 255
-    how = {"chains": 4_000, "steps": 1, "seed": 1, "start": (grey, 1 / 255)}
-    found = draw(frozen, parse_sampler("gibbs"), 4_000, **how)
+    grey = np.full((1, 5), 51, np.uint8), 1 / 255  # 0.2
+    found = draw(frozen, count=4_000, chains=4_000, steps=1, start=grey, **how)
     assert abs(found.samples.mean() - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 20_000)
 
 
@@ -126,14 +126,17 @@ def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
         assert p_value(found[r::2], exact_conditional(machine, layers, row)) > 1e-4
 
 
-def test_means_are_those_of_free_units_and_chains_that_start_in_equilibrium_stay_there():
+def test_means_are_those_of_free_units():
     machine, how = save(), {"given": ROWS[:1], "steps": 30, "chains": 4000, "means": True}
     means = cbm_package.load("m.npz").sample(4000, 2, **how)
     assert (means[:, [0, 2]] == [1, 0]).all()  # as given
     exact = exact_conditional(machine, nets.RBM, ROWS[0]) @ nets.visible_rows(nets.RBM)
     error = means.std(axis=0) / np.sqrt(len(means))
     assert (np.abs(means.mean(axis=0) - exact)[[1, 3]] < 4.5 * error[[1, 3]]).all()
-    p = exact_conditional(machine, nets.RBM, ROWS[1])
+
+
+def test_chains_that_start_in_equilibrium_stay_there():
+    p = exact_conditional(save(), nets.RBM, ROWS[1])
     starts = nets.visible_rows(nets.RBM)[np.random.default_rng(1).choice(len(p), 5000, p=p)]
     how = {"sampler": "gibbs", "steps": 1, "chains": 5000, "start": starts}
     assert p_value(cbm_package.load("m.npz").sample(5000, 3, given=ROWS[1:], **how), p) > 1e-4

@@ -13,7 +13,7 @@ from cbm_cli.machines.likelihood import doubt_of
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.text import decimal, text_of
 
-from tests.builders import GRID, cbm, evaluate_file, holds, problems_of
+from tests.builders import GRID, cbm, evaluate_file, problems_of
 from tests.pictures import bounds_of, figure_of
 
 ROWS = np.random.default_rng(5).integers(0, 2, (60, 6)).astype(np.uint8)
@@ -148,11 +148,8 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_reported(grid):
     assert not apart((0.0, 1.0), (1.005, 2.0))  # annealing in float32 rounds by as much
     np.savez("m.npz", kind="rbm", weights_0=W, biases_0=b, biases_1=c)
     np.save("rows.npy", np.eye(n, dtype=np.uint8))
-    few = "--ais", "--runs", 50, "--temperatures", 5
-    answer = evaluate_file(*few, "--json")
+    answer = evaluate_file("--ais", "--runs", 50, "--temperatures", 5, "--json")
     assert answer["doubtful"]
     doubt = doubt_of(answer | {"log_z_at_least": 0.0, "effective_sample_size": 50.0})
     assert f"{answer['reverse_log_z_interval'][0]:.2f}" in doubt
-    said = cbm("evaluate", "m.npz", "--data", "rows.npy", *few).stderr
-    assert holds(said, f"{answer['log_z_at_least']:.2f}|--temperatures")
     assert doubt_of(evaluate_file("--exact", "--json")) == ""
