@@ -48,8 +48,7 @@ MACHINES = {  # what a grid of each kind of machine needs besides data, learning
 def grid_text(kind, **fields):
     """Return a grid of one machine with some fields; a field that is None is left out."""
     plain = {"data": "{name: shifting-bar, size: 9, bar: 1}", "learning_rate": "0.1", "epochs": "3"}
-    given = {name.replace("__", "."): text for name, text in fields.items()}
-    lines = plain | MACHINES[kind] | given
+    lines = plain | MACHINES[kind] | fields
     body = "".join(f"    {name}: {text}\n" for name, text in lines.items() if text is not None)
     return f"experiments:\n  toy:\n{body}"
 
@@ -97,10 +96,8 @@ def problems_of(error):
 
 def numbers(text):
     """Return the whole numbers of each line: what a note counts, whatever its words are."""
-    found = re.compile(r"(?<![\w.])\d[\d,]*(?![\w.])")
-    return [
-        [int(one.replace(",", "")) for one in found.findall(line)] for line in text.splitlines()
-    ]
+    found = [re.findall(r"(?<![\w.])\d[\d,]*(?![\w.])", line) for line in text.splitlines()]
+    return [[int(one.replace(",", "")) for one in line] for line in found]
 
 
 def pairs(fields):
@@ -127,10 +124,8 @@ def mistakes(table):
             fields = pairs(given)
             fields |= {name[1:]: None for name in fields if name[0] == "@"}  # stands in its place
             before, mark, after = grid_text(machine, **fields).partition("@")
-            place = (
-                f"{before.count(chr(10)) + 1}" if mark else "2",
-                f"toy.{field}".removesuffix(".-"),
-            )
+            line_number = f"{before.count(chr(10)) + 1}" if mark else "2"
+            place = line_number, f"toy.{field}".removesuffix(".-")
             identity = f"{machine} {field} {value}"
             found.append(pytest.param(before + after, place, accepted, named, id=identity))
     return found

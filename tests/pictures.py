@@ -96,10 +96,8 @@ def look_of(line, mark):
 def legend_of(holder):
     """Looks by name, of a figure's legend or of one within axes."""
     legend = holder.legends[0] if isinstance(holder, Figure) else holder.get_legend()
-    texts = [text.get_text() for text in legend.get_texts()]
-    return {
-        name: look_of(line, line) for name, line in zip(texts, legend.legend_handles, strict=True)
-    }
+    pairs = zip(legend.get_texts(), legend.legend_handles, strict=True)
+    return {text.get_text(): look_of(line, line) for text, line in pairs}
 
 
 class Curve(NamedTuple):
@@ -126,15 +124,9 @@ def curves_of(axes, legend):
             corners = pd.DataFrame(np.concatenate([path.vertices for path in bands[0].get_paths()]))
             band = corners.groupby(0)[1].agg(["min", "max"])
             spread = bands.pop(0)
-            colours = (
-                spread.get_facecolor() if isinstance(spread, PolyCollection) else spread.get_color()
-            )
-            assert (
-                to_hex(colours[0])
-                == look.colour
-                == to_hex(full.get_color())
-                == to_hex(hollow.get_color())
-            )
+            is_area = isinstance(spread, PolyCollection)
+            (colour,) = spread.get_facecolor() if is_area else spread.get_color()
+            assert {*map(to_hex, (colour, full.get_color(), hollow.get_color()))} == {look.colour}
         assert look not in found, "two curves look alike"
         marks = [pd.Series(it.get_ydata(), it.get_xdata(), dtype=float) for it in (full, hollow)]
         found[look] = Curve(xy, *marks, band)
@@ -144,11 +136,8 @@ def curves_of(axes, legend):
 
 
 def _bounds(axes):
-    return [
-        line
-        for line in axes.lines
-        if list(line.get_xdata()) == [0, 1] and line.get_marker() == "None"
-    ]
+    bare = [line for line in axes.lines if line.get_marker() == "None"]
+    return [line for line in bare if list(line.get_xdata()) == [0, 1]]
 
 
 def bounds_of(axes):
@@ -185,18 +174,16 @@ class Element:
 
     @property
     def text(self):
-        return " ".join(
-            "".join(it if isinstance(it, str) else f"{it.text} " for it in self.within).split()
-        )
+        parts = (it if isinstance(it, str) else f"{it.text} " for it in self.within)
+        return " ".join("".join(parts).split())
 
     def rows(self):
         return [[it.text for it in row.within if isinstance(it, Element)] for row in self.all("tr")]
 
     def terms(self):
         """What a list of terms says of each."""
-        return dict(
-            zip((it.text for it in self.all("dt")), (it.text for it in self.all("dd")), strict=True)
-        )
+        terms, told = ([it.text for it in self.all(tag)] for tag in ("dt", "dd"))
+        return dict(zip(terms, told, strict=True))
 
 
 class _Reader(HTMLParser):
