@@ -57,15 +57,6 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
             assert_array_equal(found.astype(np.float32), expected)
 
 
-def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path):
-    file = file_of(ONE, "rbm", kind=None, offsets_1=None)
-    found = read_machine(saved(tmp_path / "m.npz", file))
-    b, c = found.biases
-    assert found.kind == "rbm"
-    assert_array_equal(b, file["biases_0"])
-    assert_allclose(c, file["biases_1"] - file["offsets_0"] @ file["weights_0"], atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("sizes", "kind", "changes", "told"),
     [

@@ -72,11 +72,3 @@ def test_a_value_that_is_not_finite_is_a_divergence_at_its_update():
     assert (outcomes[0].curve[:, 2:] < 0).all()
     assert np.isfinite(outcomes[1].curve[:-1]).all()
     assert np.isnan(outcomes[1].curve[-1, 2:]).all()
-
-
-def test_parts_and_rows_of_an_evaluation_can_be_chosen():
-    how = {"every": 20, "parts": "test+train", "rows": 4}
-    outcome = run_trial(Trial("test", settings(evaluate=how), 0, 1), THREE_PARTS)
-    assert outcome.columns[2:] == ("train_log_likelihood", "test_log_likelihood")
-    whole = run_trial(Trial("test", settings(evaluate={"every": 20}), 0, 1), THREE_PARTS)
-    assert (outcome.curve[:, 2] != whole.curve[:, 2]).any()
