@@ -76,10 +76,14 @@ class ResultFrames:
         """Return one row per finished trial, of one experiment or of all, as in summary.csv."""
         import pandas as pd
 
-        stores, lost = self._results.readable([experiment] if experiment else ())
-        if lost:
-            warnings.warn(str(lost), stacklevel=2)
-        frames = [store.summary() for store in stores]
+        frames = list[pd.DataFrame]()
+        try:
+            with self._results.readable([experiment] if experiment else ()) as stores:
+                frames = [store.summary() for store in stores]
+        except CbmError as error:
+            if not frames:
+                raise
+            warnings.warn(str(error), stacklevel=2)
         # those without a row would turn the numbers of trials into floats
         return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True).copy()
 

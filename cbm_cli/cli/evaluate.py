@@ -69,11 +69,9 @@ def evaluate(
     if models:
         _evaluate_files(models, source, chosen, as_json, workers)
         return
-    stores, lost = target.results().readable(target.names)
-    with locked(target.folder), data_in(folder_of_data(source)):
+    folder = folder_of_data(source)
+    with target.results().readable(target.names) as stores, locked(target.folder), data_in(folder):
         whole = _evaluate_results(stores, select, chosen, as_json, {"workers": workers, "again": again})
-    if lost:
-        raise lost
     if not whole:
         raise SystemExit(IncompleteError.exit_code)
 

@@ -182,18 +182,15 @@ def verify(
         say(valid_json(asdict(its)) if as_json else line)
 
     results, workers = target.results(), cores() if jobs is None else jobs
-    stores, lost = results.readable(target.names)
-    names = [store.experiment for store in stores]
     many = sample if isinstance(sample, int) else None
-    with data_in(folder_of_data(source)):
+    with results.readable(target.names) as stores, data_in(folder_of_data(source)):
+        names = [store.experiment for store in stores]
         verify_trials(results, names, many, tell, workers=workers, code=not no_code, announce=note)
-    if not found:
-        raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
-    note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
-    for versions, n in (+made).items():
-        note(f"{n:,} of the different ones: made with {versions or 'this computer and these versions'}")
-    if lost:
-        raise lost
+        if not found:
+            raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
+        note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
+        for versions, n in (+made).items():
+            note(f"{n:,} of the different ones: made with {versions or 'this computer and these versions'}")
     if found[DIFFERENT] or found[DAMAGED]:
         raise SystemExit(1)
     if found.total() == found[CANNOT]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -63,28 +64,26 @@ def ls(target: Target, as_json: bool) -> None:
     RUN is a run-id, or the beginning of one or of its hash, also with the number of a trial after a colon, as
     `cbm best` prints it. cbm shows its settings and the values of its trials.
     """
-    names, found, lost = target.names, list[dict[str, Any]](), None
-    show: Any = _print_listing
-    if any(name.endswith(GRIDS) for name in names):
-        found, show = _of_grid(names), _print_grid
-    elif len(names) == 1 and names[0] not in target.results().experiments():
-        found, show = _of_run(target.results(), names[0]), _print_run
-    else:
-        from cbm_cli.results.folder import describe_experiment, list_runs
+    names, show = target.names, _print_listing
+    with ExitStack() as until_shown:
+        if any(name.endswith(GRIDS) for name in names):
+            found, show = _of_grid(names), _print_grid
+        elif len(names) == 1 and names[0] not in target.results().experiments():
+            found, show = _of_run(target.results(), names[0]), _print_run
+        else:
+            from cbm_cli.results.folder import describe_experiment, list_runs
 
-        stores, lost = target.results().readable(names)
-        for store in stores:
-            runs = list_runs(store, others=True) if names else [describe_experiment(store)]
-            found += [{"experiment": store.experiment} | run for run in runs]
-    if as_json:
-        click.echo(valid_json(found[0] if show is _print_run else found, indent=2))
-    else:
+            found = []
+            for store in until_shown.enter_context(target.results().readable(names)):
+                runs = list_runs(store, others=True) if names else [describe_experiment(store)]
+                found += [{"experiment": store.experiment} | run for run in runs]
+        if as_json:
+            click.echo(valid_json(found[0] if show is _print_run else found, indent=2))
+            return
         show(found)
-    if any(one.get("other_runs") for one in found) and not as_json:
-        lists = to_type("ls", target.folder, "EXPERIMENT")
-        note(f"Runs no longer in the grid: {lists} lists them; running their grid again shows them.")
-    if lost:
-        raise lost
+        if any(one.get("other_runs") for one in found):
+            lists = to_type("ls", target.folder, "EXPERIMENT")
+            note(f"Runs no longer in the grid: {lists} lists them; running their grid again shows them.")
 
 
 def _of_grid(names: Sequence[str]) -> list[dict[str, Any]]:
@@ -203,25 +202,25 @@ def best(target: Target, metric: str | None, select: Pairs, as_json: bool) -> No
     from cbm_cli.results import Metric
     from cbm_cli.results.selection import best_machines, select_cells
 
-    stores, lost = target.results().readable(target.names)
-    manifests = select_cells([store.manifest() for store in stores], select)
     nothing: IncompleteError | None = None  # raised at the end, so that the others are shown
-    for store, manifest in zip(stores, manifests, strict=True):
-        try:
-            found = best_machines(store, manifest, metric) if manifest.cells else []
-        except IncompleteError as error:
-            nothing = nothing or error
-            continue
-        for one in found:
-            if as_json:
-                click.echo(valid_json(one))
-            elif one["machine"] is None:
-                note(f"{one['data']}: no trial has a finite {one['metric']}")
-            else:
-                say(one["machine"])
-                where = [f"{name} {value}" for name, value in one["settings"].items() if name != "data"]
-                trial = ", ".join([*where, f"trial {one['trial']}"])
-                value = f"{decimal(one['value'], '.4f')} {Metric(one['metric']).unit()}".rstrip()
-                note(f"{one['data']}: {one['metric']} {value} at the {one['when']} ({trial})")
-    if last := lost or nothing:
-        raise last
+    with target.results().readable(target.names) as stores:
+        manifests = select_cells([store.manifest() for store in stores], select)
+        for store, manifest in zip(stores, manifests, strict=True):
+            try:
+                found = best_machines(store, manifest, metric) if manifest.cells else []
+            except IncompleteError as error:
+                nothing = nothing or error
+                continue
+            for one in found:
+                if as_json:
+                    click.echo(valid_json(one))
+                elif one["machine"] is None:
+                    note(f"{one['data']}: no trial has a finite {one['metric']}")
+                else:
+                    say(one["machine"])
+                    where = [f"{name} {value}" for name, value in one["settings"].items() if name != "data"]
+                    trial = ", ".join([*where, f"trial {one['trial']}"])
+                    value = f"{decimal(one['value'], '.4f')} {Metric(one['metric']).unit()}".rstrip()
+                    note(f"{one['data']}: {one['metric']} {value} at the {one['when']} ({trial})")
+        if nothing:
+            raise nothing

@@ -45,9 +45,9 @@ def tables(results: Results, experiments: Sequence[str], **choices: Any) -> Iter
     which = {name: choices.pop(name) for name in _OF_CELLS if name in choices}
     given = ((axis, choices.pop(axis, None)) for axis in ("rows", "columns", "groups"))
     axes = {axis: names for axis, names in given if names is not None}
-    stores, lost = results.readable(experiments)
-    for cells in read_cells(stores, lost=lost, **which):
-        yield build_table(cells, axes=axes, **choices)
+    with results.readable(experiments) as stores:
+        for cells in read_cells(stores, **which):
+            yield build_table(cells, axes=axes, **choices)
 
 
 @command()
@@ -62,8 +62,6 @@ def report(target: Target, output: Path) -> None:
     from cbm_cli.report.page import write_report
 
     results = target.results()
-    stores, lost = results.readable(target.names)
-    write_report(results, stores, output)
-    note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")
-    if lost:
-        raise lost
+    with results.readable(target.names) as stores:
+        write_report(results, stores, output)
+        note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

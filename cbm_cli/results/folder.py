@@ -4,8 +4,8 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,9 @@ class Results:
             raise (CbmError if foreign else IncompleteError)(told)
         return names
 
-    def readable(self, names: Iterable[str] = ()) -> tuple[list[Store], CbmError | None]:
-        """Return experiments, by default all, and an error that names those whose manifests cannot be read.
-
-        It is to be raised once the others are shown; where there are no others, it is raised at once.
-        """
+    @contextmanager
+    def readable(self, names: Iterable[str] = ()) -> Iterator[list[Store]]:
+        """Yield experiments, by default all; at the end CbmError names those with a damaged manifest."""
         stores, lost = list[Store](), list[str]()
         for store in map(self.store, dict.fromkeys(names or self.require_experiments())):
             try:
@@ -56,10 +54,14 @@ class Results:
                 stores.append(store)
             except CbmError as error:
                 lost.append(str(error))
-        told = CbmError("\n".join(lost)) if lost else None
-        if told and not stores:
-            raise told
-        return stores, told
+        try:
+            if stores:
+                yield stores
+        except IncompleteError:
+            if not lost:
+                raise
+        if lost:
+            raise CbmError("\n".join(lost))
 
     def only(self, experiment: str | None) -> str:
         """Return the named experiment, or the only one; CbmError if there are several."""

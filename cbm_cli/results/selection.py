@@ -181,12 +181,11 @@ def read_cells(
     select: Wanted = (),
     choose: Sequence[str] | None = None,
     by: str | None = None,
-    lost: CbmError | None = None,
 ) -> Iterator[Cells]:
     """Yield the cells of experiments, by default in the metric and statistic of their tables.
 
     ``select``: settings with their values; experiments that have no such cell are left out. ``choose``,
-    ``by``: see `choosing_of`. ``lost`` is raised at the end, as of other experiments.
+    ``by``: see `choosing_of`.
 
     Raises
     ------
@@ -196,6 +195,7 @@ def read_cells(
         No trial is finished.
     """
     manifests = select_cells([store.manifest() for store in stores], select)
+    lost: CbmError | None = None
     for store, manifest in zip(stores, manifests, strict=True):
         frame = store.summary()
         if select:
