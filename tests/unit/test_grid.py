@@ -287,6 +287,7 @@ rbm model.kind rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
 rbm offsets* 0 1 2 = [00, @0]
 rbm learning_rate 0 = @0 | @-0.5
 rbm learning_rate.decay 1 = {start: 1, decay: @1, every: 5}
+rbm learning_rate.decay* every = {start: 1, decay: @0.9}
 rbm learning_rate.every* decay = {start: 1, every: @5}
 rbm learning_rate.steps* decay every = {start: 1, decay: 0.9, every: 5, steps: @0.1 from 7 updates}
 rbm learning_rate.steps* 0 = {start: 1, steps: @0 from 7 epochs}

@@ -74,12 +74,11 @@ class HandMade:
         return [self.curve(run_id, trial) for trial in trials]
 
     def records(self, run_id, trials):
-        updates = UPDATES if self.recorded else []
-        frames = []
-        for trial in trials:
-            columns = {name: [f(u, trial) for u in updates] for name, f in self.recorded.items()}
-            frames.append(pd.DataFrame({"update": updates, **columns}))
-        return frames
+        if not self.recorded:
+            return [pd.DataFrame({"update": []}) for _ in trials]
+        columns = {name: np.vectorize(of) for name, of in self.recorded.items()}
+        rows = [{name: of(UPDATES, trial) for name, of in columns.items()} for trial in trials]
+        return [pd.DataFrame({"update": UPDATES} | its) for its in rows]
 
 
 def rising(update, trial):
@@ -150,6 +149,8 @@ NORMS = {"weight_norm": error, "hidden_bias_norm": lambda update, trial: 0.0}
 ANGLES = {f"angle_natural_{name}": error for name in ("standard", "centered")}
 NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"panels": []}
 OF_NORMS = [f"{scheme}, {what}" for scheme in BOTH for what in ("weight", "hidden bias")]
+INITS = [cell(), *(cell(scheme, init="inverse-sigmoid") for scheme in ("00", "dd^b", "aa^b"))]
+OF_INITS = [f"{NORMAL}, zero", f"{NORMAL}, inverse-sigmoid", "$dd^{b}$", CENTERED]
 PANELS = {
     "as in the grid": (grid()[::-1], {}, {}, FOUR[::-1], BOTH[::-1]),
     "select": (grid(), {}, SELECT, [""], BOTH),
@@ -157,6 +158,7 @@ PANELS = {
     "schemes in rows": (TOLD, BY_SCHEME, {}, SETS, BOTH),
     "rows": (KINDS, BY_KIND, {}, [""], OF_KIND),
     "metrics": (CD[:2], {"records": NORMS}, NORM, ["", ""], BOTH),
+    "names": (INITS, {"columns": ["offsets", "init"]}, {}, [""], OF_INITS),
     "overlay": (CD[:2], {"records": NORMS}, NORM | OVER, [""], OF_NORMS),
 }
 
@@ -412,15 +414,6 @@ def test_panels_of_one_data_set_have_one_scale():
     margin = 0.04 * 16 * 6.5
     assert first.get_ylim() == second.get_ylim() == (16 * -7.25 - margin, 16 * -0.75 + margin)
     assert third.get_ylim() != first.get_ylim()
-
-
-def test_a_line_is_named_by_what_tells_it_from_others():
-    """As in the quick start: 00 starts in two ways, the others in one."""
-    usual = {"init": "inverse-sigmoid"}
-    cells = [cell(), cell(**usual), cell("dd^b", **usual), cell("aa^b", **usual)]
-    figure, *_ = drawn(cells, columns=["offsets", "init"])
-    names = [f"{NORMAL}, zero", f"{NORMAL}, inverse-sigmoid", "$dd^{b}$", CENTERED]
-    assert [*legend_of(figure)] == names
 
 
 # A metric against a setting
