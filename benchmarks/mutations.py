@@ -31,15 +31,15 @@ REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input commands datasets evaluate features fetch figure hostile init moved_data progress "
     "python report results run sample selection sources table text verify whole_numbers words",
-    "datasets": "columns datasets fetch files forms hostile moved_data refused_data whole_numbers",
+    "datasets": "columns datasets fetch files forms moved_data refused_data",
     # not what processes run
     "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
-    "grid": "bad_input grid hostile names schema settings whole_numbers words",
+    "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
     "report": "bad_input cells figure pictures plot report selection",
-    "results": "bad_input cells evaluate files hostile moved_data pretraining python resume results run "
-    "selection start_from statistics store table verify",
+    "results": "bad_input cells evaluate files pretraining python resume results run selection start_from "
+    "statistics store table verify",
     "statistics": "bad_input cells evaluate python selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients "
     "pretraining recorders resume run start_from training",

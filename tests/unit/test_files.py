@@ -16,7 +16,6 @@ from scipy.sparse import csr_matrix
 from tests.builders import GRID as BARS
 from tests.builders import arrays as npy
 from tests.builders import cbm, holds, idx, lines, mat, problems_of, refusal
-from tests.journals import contents_of
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -220,12 +219,12 @@ def run(grid, code=0):
     return cbm("run", grid, "-j", 0, "-o", "out", code=code)
 
 
-def test_a_grid_reads_files_next_to_it_and_knows_them_by_their_content(tmp_path, monkeypatch):
-    """A file that changes makes other trials, and one that only moves does not."""
-    (tmp_path / "grids" / "parts").mkdir(parents=True)
-    put(GRID.encode(), "grids/grid.yaml")
-    put(lines(ROWS), "grids/rows.csv")
-    put(npz(test=ROWS[:5]), "grids/parts/t.npz")
+def test_a_grid_reads_files_next_to_it_and_keeps_their_names(tmp_path, monkeypatch):
+    grids = tmp_path / "grids"
+    (grids / "parts").mkdir(parents=True)
+    put(GRID.encode(), grids / "grid.yaml")
+    put(lines(ROWS), grids / "rows.csv")
+    put(npz(test=ROWS[:5]), grids / "parts" / "t.npz")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     assert holds(run("../grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
@@ -236,13 +235,9 @@ def test_a_grid_reads_files_next_to_it_and_knows_them_by_their_content(tmp_path,
         "parts/t.npz",
     )
     assert "data_binarise" not in cell
-    before = {*contents_of("out", kinds=("curve",))}
-    moved = (tmp_path / "grids").rename(tmp_path / "moved")
+    grids.rename(tmp_path / "moved")
     assert "2 trials done in earlier runs" in run("../moved/grid.yaml").stderr
-    put(lines(1 - ROWS), moved / "rows.csv")
-    run("../moved/grid.yaml")
-    assert len({*contents_of("out", kinds=("curve",))} - before) == len(before) == 2
-    put(b"0,0\n1,1\n", moved / "rows.csv")
+    put(b"0,0\n1,1\n", tmp_path / "moved" / "rows.csv")
     refused = run("../moved/grid.yaml", code=2)
     assert problems_of(refused) == [("5", "mine.data.test")]
     assert holds(refused.stderr, "parts/t.npz|6|rows.csv|2")

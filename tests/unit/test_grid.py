@@ -1,6 +1,5 @@
 """Grid files: what they expand to, what is wrong with them and where, and those of the paper."""
 
-import json
 import re
 from itertools import product
 from pathlib import Path
@@ -261,12 +260,6 @@ def test_of_two_values_none_wins_in_silence(grid):
     ):
         result = cbm("run", "grid.yaml", "--dry-run", *options.split(), code=2)
         assert result.stderr.splitlines()[-1].startswith(f"Error: {place}: ")
-
-
-def test_ls_shows_the_experiments_of_a_grid(grid):
-    grid(PLAIN)
-    (listed,) = json.loads(cbm("ls", "grid.yaml", "--json").stdout)
-    assert (listed["experiment"], listed["cells"], listed["default"]) == ("toy", 1, True)
 
 
 # ---- What is wrong, and where ----

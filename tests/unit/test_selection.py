@@ -170,18 +170,8 @@ def test_settings_that_are_chosen_together_vary_together():
     assert choice.values == {"rate": 1, "length": 100}
 
 
-def test_an_experiment_without_the_setting_is_named_after_the_others(results, tmp_path):
-    refused = cbm("table", results, *BY_RATE, code=2)
-    assert problems_of(refused) == [("slow", "")]  # its rate does not vary
-    both = shutil.copytree(results, tmp_path / "both")
-    (both / "slow" / "trials.jsonl").unlink()
-    for name in ("slow", "sweep"):
-        shutil.copytree(both / name, both / f"a-{name}")
-    for command in (("best", "--json"), ("table",)):
-        found = cbm(command[0], both, *command[1:], code=3)
-        assert problems_of(found) == [(str(both / "a-slow"), "")]
-        alone = cbm(command[0], both, "sweep", *command[1:]).stdout.split()
-        assert found.stdout.replace("a-sweep", "sweep").split() == 2 * alone
+def test_an_experiment_without_the_setting_is_named(results):
+    assert problems_of(cbm("table", results, *BY_RATE, code=2)) == [("slow", "")]
 
 
 def test_letters_show_the_choice_of_a_cell_where_cells_differ():
