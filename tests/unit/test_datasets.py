@@ -276,8 +276,6 @@ def test_rows_are_read_only_bytes_and_stay_so_when_sent_to_another_process(mnist
         assert copy.digest == data.digest
         assert (copy.name, copy.levels, copy.upper_bound) == ("mnist", 1, None)
         assert copy.image == Image(2, 3)
-    assert_array_equal(np.concatenate([data.train, data.valid]), load("mnist").train)
-    assert len(data.valid) == 20
     assert refusal(load, "mnist", hold_out=50).field == "hold_out"
     error = pickle.loads(pickle.dumps(FieldError("words", "path")))
     assert (str(error), error.field) == ("words", "path")
@@ -294,8 +292,6 @@ def test_a_digest_is_of_all_the_content_and_of_nothing_else():
 
 
 def test_a_line_describes_what_was_loaded(mnist):
-    bars = {"name": "bars-and-stripes", "size": 3}
-    assert holds(describe(Data(**bars), load(**bars)), "bars-and-stripes|16|9|50.0%")
     grey = load("mnist", binarise="none", flip=True)
     mean = f"{grey.train.mean() / 255:.3f}"
     line = describe(Data(name="mnist", binarise="none", flip=True, hold_out=0.2), grey)

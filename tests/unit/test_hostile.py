@@ -7,7 +7,6 @@ import os
 import re
 import tracemalloc
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +18,6 @@ from cbm_cli.cli import main
 from cbm_cli.cli.output import bar, live
 from cbm_cli.datasets import files
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.names import Sampler, Scheme
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.machines.files import read_machine
@@ -245,22 +243,6 @@ def test_an_endless_device_is_not_a_file(place):
     os.mkfifo("pipe")
     for reader in (read_rows, read_machine):
         assert holds(refusal(reader, Path(place)), "plain file")
-
-
-# Schemes and samplers
-
-
-NAMES = r"[0dmahr]{1,6}(\^[bl])?(_s)?(\^[bl])?|(F?P?CD-|PT_)\d{1,3}(-\d)?|exact| .*"
-
-
-@QUICK
-@given(st.from_regex(NAMES, fullmatch=True))
-def test_a_name_is_refused_or_written_as_it_is_read_again(text):
-    for kind in (Scheme, Sampler):
-        with suppress(CbmError):
-            found = kind.parse(text)
-            again = kind.parse(str(found))
-            assert (again, str(again)) == (found, str(found))
 
 
 # Grids
