@@ -41,8 +41,8 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "results": "bad_input cells evaluate files pretraining python resume results run selection start_from "
     "statistics store table verify",
     "statistics": "bad_input cells evaluate python selection statistics table",
-    "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients "
-    "pretraining recorders resume run start_from training",
+    "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution golden gradients "
+    "pretraining recorders resume run sources start_from training",
 }
 SWAPS = [
     (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot),
