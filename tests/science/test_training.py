@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.kernels.machine import Layout, Machine, aligned
+from cbm_cli.kernels.machine import Layout, Machine, aligned, aligned_empty
 from cbm_cli.kernels.step import ascend, make_gradient
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
@@ -225,6 +225,11 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
     centered = dW - np.outer(mu, dh) - np.outer(dx, lam)
     step = float(np.float32(rate)) * ref.plain_step((centered, dx, dh), mu, lam)[2]
     assert np.abs(machine.c - (c + step)).max() <= 0.51 * np.spacing(np.float32(size))
+
+
+def test_work_arrays_begin_at_a_cache_line():
+    for array in (*map(aligned_empty, (1, 17, (3, 5), (100, 784))), aligned(np.arange(15.0))):
+        assert array.ctypes.data % 64 == 0
 
 
 COUNTS = [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))]
