@@ -195,23 +195,23 @@ class Store:
         known = {self.folder / "curves" / f"{run_id}.csv" for run_id in self.lines()}
         known |= {self.folder / "records" / f"{it}.csv" for it in asked if asked[it].get("record_what")}
         is_current = _changed(summary) > max(_changed(self._manifest), self.changed())
-        if is_current and all(path.exists() for path in known):
+        if is_current and all(path.exists() and path.stat().st_size for path in known):
             return
         for run_id in self.lines():
             lines = [*self.journal.lines((run_id, number) for number in sorted(self.finished(run_id)))]
             for folder, kind in EXPORTS.items():
                 if tables := {one.trial: table for one in lines if (table := getattr(one, kind))}:
-                    write_if_changed(self.folder / folder / f"{run_id}.csv", _csv_of(tables))
+                    write_if_changed(self.folder / folder / f"{run_id}.csv", _csv_of(tables), at_once=False)
         rows = [*self._rows(asked)]
         settings = dict.fromkeys(name for cell in asked.values() for name in cell)
         varying = [it for it in settings if len({text_of(cell.get(it)) for cell in asked.values()}) > 1]
         names, text = dict.fromkeys(("experiment", "run_id", "trial", "seed", *varying)), io.StringIO()
         for row in rows:
             names |= dict.fromkeys(name for name in row if name not in settings)
-        writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
         whole = (asked[row["run_id"]] | row for row in rows)
-        writer.writerows({name: not_computed(value) for name, value in row.items()} for row in whole)
+        writer.writerows([not_computed(row.get(name)) for name in names] for row in whole)
         write_atomically(summary, text.getvalue().encode())
 
     def finish(self) -> None:

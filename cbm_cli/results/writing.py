@@ -24,22 +24,29 @@ def cannot_write(path: Path, error: OSError) -> CbmError:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BufferedRandom]:
-    """Open a file that takes the place of ``path`` at the end, once it is on disk; CbmError if that fails."""
+def replacing(path: Path, at_once: bool = True) -> Iterator[BufferedRandom]:
+    """Open a file that takes the place of ``path`` at the end; CbmError if that fails.
+
+    It is on disk then, unless it need not be ``at_once``: what can be made again survives a kill, but perhaps
+    no power failure.
+    """
     temporary = path.parent / f".cbm-{os.getpid()}-{secrets.token_hex(6)}.part"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("x+b") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+            if at_once:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(temporary, path)
-        flush_folder(path.parent)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    finally:
+        if at_once:
+            flush_folder(path.parent)
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
 
 
 def flush_folder(folder: Path) -> None:
@@ -52,16 +59,16 @@ def flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write to a temporary name next to ``path``, flush to disk, rename; raise CbmError if that fails."""
-    with replacing(path) as stream:
+def write_atomically(path: Path, content: bytes, at_once: bool = True) -> None:
+    """Write to a temporary name next to ``path`` and rename, as `replacing` does."""
+    with replacing(path, at_once) as stream:
         stream.write(content)
 
 
-def write_if_changed(path: Path, content: bytes) -> None:
+def write_if_changed(path: Path, content: bytes, at_once: bool = True) -> None:
     """Write atomically, unless the file already has this content."""
     if not path.is_file() or path.read_bytes() != content:
-        write_atomically(path, content)
+        write_atomically(path, content, at_once)
 
 
 @contextmanager
