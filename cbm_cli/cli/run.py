@@ -15,6 +15,7 @@ import click
 from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, output, results_and
 from cbm_cli.cli.output import live, note, say, to_type
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.execution.server import start_early
 from cbm_cli.kernels.sharing import cores
 from cbm_cli.text import count, duration, valid_json
 
@@ -53,6 +54,9 @@ def run(
     from cbm_cli.grid.read import read_grid
 
     selected = read_grid(grid, fields, trials, experiments).select(experiments)
+    workers = cores() if jobs is None else jobs
+    if workers and not scheduler and not dry_run:
+        start_early()
     from cbm_cli.execution.agenda import make_agenda, only_available
     from cbm_cli.results.writing import locked
     from cbm_cli.trial.own_recorders import refuse_code
@@ -69,7 +73,6 @@ def run(
             note(f"`{where}` shows where to get a data set and where to put it.")
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
-    workers = cores() if jobs is None else jobs
     with nullcontext() if dry_run else locked(output):
         agenda = make_agenda(selected, output, folder=grid.parent)
         _say_what_is_read(agenda)

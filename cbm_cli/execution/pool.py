@@ -1,10 +1,8 @@
 """Where packets of tasks run: this process, processes of this computer, a Dask cluster. All are executors."""
 
 import logging
-import multiprocessing
 import os
 import pickle
-import signal
 import threading
 import time
 import uuid
@@ -18,6 +16,7 @@ from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import work
+from cbm_cli.execution.server import fork_server
 
 LOOK_EVERY = 0.5  # seconds between two looks at which workers a cluster has
 # An expression that any Python can evaluate: a scheduler lacks cbm, and a worker may have another one or none
@@ -74,7 +73,7 @@ class Processes(Pool):
     deaths, stopped = 3, staticmethod(work.is_flagged)
 
     def __init__(self, workers: int) -> None:
-        self.threads, self.context = workers, _fork_server()
+        self.threads, self.context = workers, fork_server()
         self.flag = self.context.RawValue("b", 0)
         self.last: dict[ProcessPoolExecutor, Future] = {}  # what each worker was last asked for
         self.known: dict[ProcessPoolExecutor, set[str]] = {}  # digests of the data sets that each has
@@ -211,24 +210,3 @@ def silence_dask() -> None:
     for name in (*names, "distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.filterwarnings("ignore", module="distributed")
-
-
-def _fork_server() -> Any:
-    """Fork processes from a server that has imported the package already, where the system can."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    from multiprocessing import forkserver, resource_tracker
-
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([work.__name__])
-    resource_tracker.ensure_running()  # which unblocks signals
-    is_safe = "PYTHONSAFEPATH" in os.environ
-    os.environ.setdefault("PYTHONSAFEPATH", "1")  # it shall not import another cbm from the working folder
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, work.HELD)  # until a worker of the server ignores them
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if not is_safe:
-            del os.environ["PYTHONSAFEPATH"]
-    return context

@@ -16,6 +16,7 @@ from typing import Any
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.execution.server import HELD
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.machines.estimates import ShouldStop, Stopped
@@ -27,7 +28,6 @@ from cbm_cli.version import __version__
 
 PACKET = 0.25  # seconds after which no further task of a packet begins
 STRETCH = 10.0  # seconds after which a long task comes back, to be shown, saved and continued
-HELD = (signal.SIGINT, signal.SIGTERM)  # which the coordinator heeds for its workers
 
 _flags: list[Any] = []  # of the run that this worker process belongs to
 _kept: dict[str, Dataset] = {}  # data sets that this worker process was sent, by digest
