@@ -5,14 +5,17 @@ A file costs no more memory than the arrays that are asked for, and they no more
 
 import io
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from errno import EFBIG, EINVAL
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from stat import S_ISREG
+from struct import pack
 from sys import maxunicode
 from typing import IO, BinaryIO, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.lib import format as npy
@@ -54,6 +57,30 @@ def read_npz(
             with located(member.filename, "NPY"), archive.open(member) as stream:
                 arrays[name] = _array(stream, member.file_size)
         return arrays
+
+
+def npz_of(arrays: Mapping[str, NDArray]) -> bytes:
+    """Return an NPZ file like that of `numpy.savez`, which takes five times as long for small arrays."""
+    parts, entries, place = list[bytes](), list[bytes](), 0
+    for name, array in arrays.items():
+        path, header = f"{name}.npy".encode(), _header_of(array.dtype, array.shape)
+        content = header + array.tobytes()
+        # version of ZIP, flags, stored, 1980-01-01 at 0:00, checksum, packed and unpacked bytes, of the name
+        facts = pack("<5H3L2H", 20, 0x800, 0, 0, 33, crc32(content), *[len(content)] * 2, len(path), 0)
+        parts += b"PK\3\4", facts, path, content
+        # the same, and who may read the unpacked file
+        entries += b"PK\1\2\x14\3", facts, pack("<3H2L", 0, 0, 0, 0o600 << 16, place), path
+        place += 30 + len(path) + len(content)
+    size, count = sum(map(len, entries)), len(arrays)
+    return b"".join((*parts, *entries, pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, size, place, 0)))
+
+
+@lru_cache
+def _header_of(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """The header of an NPY file of an array in C's order."""
+    facts = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(stream := io.BytesIO(), facts)
+    return stream.getvalue()
 
 
 def npz_headers(source: BinaryIO) -> dict[str, Header]:

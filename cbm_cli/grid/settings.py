@@ -461,12 +461,17 @@ class Trial:
     @property
     def seed(self) -> int:
         """64-bit seed of this trial."""
-        import numpy as np
+        return _seed_of(self.base_seed, self.number)
 
-        # Both as two words of 32 bits: SeedSequence takes a longer number for more words, which others have.
-        words = [word for half in (0, 32) for word in (self.base_seed >> half, self.number >> half)]
-        sequence = np.random.SeedSequence([word & 0xFFFFFFFF for word in words])
-        return int(sequence.generate_state(1, np.uint64)[0])
+
+@cache
+def _seed_of(base: int, number: int) -> int:
+    """The seed of the trials of one number in all experiments of one seed."""
+    import numpy as np
+
+    # Both as two words of 32 bits: SeedSequence takes a longer number for more words, which others have.
+    words = [word & 0xFFFFFFFF for half in (0, 32) for word in (base >> half, number >> half)]
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
 
 
 _MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}

@@ -17,6 +17,7 @@ from cbm_cli.kernels.machine import State, aligned
 if TYPE_CHECKING:
     import pandas as pd
 
+LONG = 60.0  # seconds of a training whose end is kept, for longer ones
 MachineArrays = dict[str, NDArray[Any]]  # in the documented form of machine files
 # Whether more or less of a metric is better
 _BEST = {"_log_likelihood": 1, "_pseudo_likelihood": 1, "_bound": 1, "_cost": -1}
@@ -95,7 +96,7 @@ class Outcome:
     records: NDArray[np.float64] | None = None  # (updates, recorded)
     converged: int | None = None  # epoch of the lowest validation cost, if early stopping ended the trial
     pretrained: MachineArrays = field(default_factory=dict)
-    end: Progress | None = None  # before the last evaluation: where a longer training continues
+    end: Progress | None = None  # of a `LONG` one, before the last evaluation: where a longer one continues
     computer: dict[str, str] = field(default_factory=dict)  # as in Progress
     flaws: dict[str, str] = field(default_factory=dict)  # as in Progress
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cbm_cli.arrays import MOST_BYTES, located, read_npz
+from cbm_cli.arrays import MOST_BYTES, located, npz_of, read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from cbm_cli.grid.settings import Data, Experiment, Trial
 
 SMALL = 1 << 16  # bytes of a machine that still goes into a line
-LONG = 60.0  # seconds of a training whose end is kept, for longer ones
 _WHOLE = ("update", "epoch")  # columns of whole numbers, where they are whole
 _NOT_FINITE = {"nan": None, "inf": math.inf, "-inf": -math.inf}  # which JSON lacks
 _STATE = re.compile(r"trial-(\d{3,})-([0-9a-f]{10})\.npz", re.ASCII)
@@ -103,15 +102,17 @@ class Store:
         line.curve = by_column(outcome.columns, outcome.curve)
         line.records = by_column(outcome.recorded, outcome.records)
         for kind, machine in (("machine", outcome.machine), ("best", outcome.best_machine)):
-            if machine and len(content := _npz_of(machine)) < SMALL:
+            if machine and len(content := npz_of(machine)) < SMALL:
                 setattr(line, kind, zlib.compress(content))
             elif machine:
                 write_atomically(self._machine_file(run_id, number, kind), content)
                 line.files[kind] = hashlib.sha256(content).hexdigest()
         state = self.state_path(course, run_id, number)
-        end = outcome.end if course and outcome.seconds >= LONG else None
+        end = outcome.end if course else None
         if end:
-            write_atomically(state, _npz_of(replace(end, seconds=0.0).arrays(start), np.savez_compressed))
+            arrays: Any = replace(end, seconds=0.0).arrays(start)
+            np.savez_compressed(stream := io.BytesIO(), **arrays)
+            write_atomically(state, stream.getvalue())
         self.journal.append(line)
         if not end and state.exists():
             with suppress(CbmError):  # it is tried again, and the state stays
@@ -132,12 +133,12 @@ class Store:
         self, run_id: str, number: int, progress: Progress, course: str, start: str = ""
     ) -> None:
         """Write the state of an unfinished trial; ``course`` and ``start`` as for `write`."""
-        write_atomically(self.state_path(course, run_id, number), _npz_of(progress.arrays(start)))
+        write_atomically(self.state_path(course, run_id, number), npz_of(progress.arrays(start)))
 
     def write_pretrained(self, pretraining: str, number: int, machine: MachineArrays) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
         if machine and not self.pretrained(pretraining, number):
-            write_atomically(self._file("checkpoints", pretraining, number), _npz_of(machine))
+            write_atomically(self._file("checkpoints", pretraining, number), npz_of(machine))
 
     def write_manifest(
         self,
@@ -369,7 +370,7 @@ class Store:
         return self._file("machines", run_id, number, ".best" if kind == "best" else "")
 
     def _file(self, kind: str, run: str, number: int, ending: str = "") -> Path:
-        return self.folder / kind / run / f"trial-{number:03d}{ending}.npz"
+        return Path(self.folder, kind, run, f"trial-{number:03d}{ending}.npz")
 
     # Where trainings go on
 
@@ -398,11 +399,6 @@ def _versions() -> dict[str, Any]:
 
 def _changed(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def _npz_of(arrays: Mapping[str, Any], write: Any = np.savez) -> bytes:
-    write(stream := io.BytesIO(), **arrays)
-    return stream.getvalue()
 
 
 def _as_json(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
@@ -14,12 +15,13 @@ from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.outcome import believed, better, valid_metric
+from cbm_cli.results.outcome import LONG, believed, better, valid_metric
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
 from cbm_cli.trial.start import total_updates, updates_of
 
+_RATE = 2_000_000  # products of numbers in a second at least, where kernels are simple
 _IMPROVEMENT = 1e-5  # of a validation cost, from one evaluation to the next, as the paper reads
 
 
@@ -67,15 +69,20 @@ class _Course:
 
     def __init__(self, trial: Trial, data: Dataset, recorders: Mapping[str, Recorder]) -> None:
         self.settings, self.data = trial.settings, data
-        self.learner = Learner(self.settings, data, trial.seed)
-        self.pretraining = LayerTraining(self.settings, data, trial.seed)
+        seed = trial.seed
+        self.learner = Learner(self.settings, data, seed)
+        self.pretraining, plan = LayerTraining(self.settings, data, seed), self.learner.plan
         self.columns = ("update", "epoch", *self.learner.columns)
         self.watched = valid_metric(self.columns) or ""  # nothing without a validation part
         self.best: float | None = None  # of the evaluations after the start, as `_score` rates them
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
-        self.recording = Recording(self.settings, data, trial.seed, recorders, self.last)
-        self.at_once = 1  # updates of one call of the kernel
+        self.recording = Recording(self.settings, data, seed, recorders, self.last)
+        rows = max(plan.batch, plan.rows * plan.temperatures * plan.steps)
+        products = rows * sum(n * m for n, m in pairwise(self.learner.sizes))
+        simple = self.learner.direction is None and not plan.exact
+        # Updates of one call of the kernel
+        self.at_once = max(1, int(LONGEST_CALL * _RATE) // products) if simple else 1
 
     def run(
         self,
@@ -109,7 +116,8 @@ class _Course:
                     before.best_machine, before.state.rounds[:] = best_machine, rounds
                     self.recording.finish(now)
                     now.seconds = earlier + time.perf_counter() - began
-                    return self._outcome(now, None if finite else now.update, before)
+                    end = before if now.seconds >= LONG else None
+                    return self._outcome(now, None if finite else now.update, end)
             self._train(now)
         now.seconds = earlier + time.perf_counter() - began
         return now
@@ -201,7 +209,7 @@ class _Course:
         found = None if end(newest) is None else end(1)
         return None if found is None else round(now.curve[found][1])
 
-    def _outcome(self, now: Progress, diverged: int | None, end: Progress) -> Outcome:
+    def _outcome(self, now: Progress, diverged: int | None, end: Progress | None) -> Outcome:
         return Outcome(
             self.columns,
             np.array(now.curve, dtype=np.float64),

@@ -26,7 +26,7 @@ RUN, COURSE = "toy_00000000aa", "toy_00000000bb"
 @pytest.fixture(autouse=True)
 def long(monkeypatch):
     """Trainings of any length keep their ends."""
-    monkeypatch.setattr("cbm_cli.results.store.LONG", 0.0)
+    monkeypatch.setattr("cbm_cli.trial.loop.LONG", 0.0)
 
 
 def since(root, epochs, settings=RBM, course=COURSE):
@@ -68,7 +68,10 @@ def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tm
     assert since(tmp_path / "runs", 40, course="toy_00000000dd") is None
 
 
-def test_an_interrupted_training_continues_to_any_longer_length_but_not_to_a_shorter_one(tmp_path):
+def test_an_interrupted_training_continues_to_any_longer_length_but_not_to_a_shorter_one(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("cbm_cli.trial.loop.LONGEST_CALL", 0.0)  # the most places to stop at
     short, long = (Trial("test", Settings(**RBM | {"epochs": n}), 0, 1) for n in (SHORT, LONG))
     paused = run_trial(short, THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__)
     assert 4 < paused.update < 4 * SHORT
@@ -223,11 +226,11 @@ BEST = "experiment: first", "experiment: first, machine: best-valid"
 
 
 def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, monkeypatch):
-    monkeypatch.setattr("cbm_cli.results.store.LONG", 60)
+    monkeypatch.setattr("cbm_cli.trial.loop.LONG", 60)
     run("first", out="without")
     assert not [*Path("without").rglob("*.npz")]
     assert dry(*LONGER, "-o", "without") == [4, 0, 4]
-    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
+    monkeypatch.setattr("cbm_cli.trial.loop.LONG", 0)
     run("first")
     assert dry(*LONGER, "-o", "out") == [4, 0, 4, 4]
     assert "not reused" not in run(*LONGER).stderr
@@ -236,14 +239,14 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, m
 
 
 def test_states_that_are_not_used_are_said_with_the_reason(grid, monkeypatch):
-    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
+    monkeypatch.setattr("cbm_cli.trial.loop.LONG", 0)
     run("first")
     said = run("first", "--set", "epochs=2", "--dry-run").stderr
     assert "to start from the beginning: 4 trials; the states are of longer trainings" in said
 
 
 def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid, monkeypatch):
-    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
+    monkeypatch.setattr("cbm_cli.trial.loop.LONG", 0)
     run("first")
     victim = sorted(Path("out").rglob("trial-001-*.npz"))[0]
     victim.write_bytes(victim.read_bytes()[:-50])

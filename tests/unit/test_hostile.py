@@ -455,3 +455,19 @@ def test_trainings_without_end_are_begun_and_endless_rows_and_rates_are_refused(
         "learning_rate={start: 0.1, decay: 0.9, every: 1 update}",
     ):
         assert holds(cbm("run", "grid.yaml", *long, change, code=2).stderr, "100,000,000")
+
+
+def test_an_npz_file_of_ours_is_one_of_numpy():
+    arrays = {
+        "kind": np.array("rbm"),
+        "W": np.arange(6.0).reshape(2, 3).T,
+        "names": np.array(["é", "Ω1"]),
+    }
+    arrays |= {"none": np.zeros((0, 4), np.float32), "Ω": np.float32([1, 2])[::-1]}
+    content = io.BytesIO(npz.npz_of(arrays))
+    found = np.load(content, allow_pickle=False)
+    assert zipfile.ZipFile(content).testzip() is None
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array, strict=True)
+    assert [*found] == [*arrays] == [*npz.read_npz(content)]
