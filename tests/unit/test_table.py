@@ -243,6 +243,11 @@ def test_a_sheet_serves_any_list():
 def test_the_caption_counts_the_trials_of_the_cells_shown():
     for n, trials, caption in (([8, 8], 5, ["8"]), ([8, 6], 8, ["6", "8"]), ([1, 1], 1, ["1"])):
         assert numbers(of_offsets(*((UP * 2)[:k] for k in n), trials=trials))[0] == ["10", *caption]
+    eight = [[*its, its[-1] - 0.3, its[-1] - 0.6] for its in (UP, DOWN)]
+    pairs = product((0.1, 0.2), OFFSETS)
+    cells = [planned(learning_rate=rate, offsets=offsets) for rate, offsets in pairs]
+    table = build([*zip(cells, (*eight, UP, DOWN), strict=True)], trials=8)
+    assert numbers(table)[1][1:3] == ["6", "0.031"]  # the weaker of the two rows
 
 
 def test_settings_that_vary_within_a_cell():
@@ -460,6 +465,7 @@ def test_refused_choices_name_the_option_and_the_remedy():
         ({"axes": {"rows": ["learnin_rate"]}}, "--rows learnin_rate", "learning_rate"),
         ({"axes": {"columns": ["factor"]}}, "--columns factor", "a_factor, b_factor"),
         ({"axes": {"rows": ["data"], "columns": ["data"]}}, "", "data"),
+        ({"test": "rank-sums"}, "--test rank-sums", "did you mean rank-sum?"),
         ({"metric": "train_log"}, "--metric train_log", "train_log_likelihood"),
         ({"statistic": "best-valid"}, "--statistic best-valid", ""),
     ):
