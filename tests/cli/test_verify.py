@@ -19,26 +19,19 @@ from cbm_cli.trial.loop import run_trial
 from tests.builders import cbm, numbers, problems_of, refusal, run_grid
 from tests.golden.cases import _BASE, CASES
 from tests.journals import change_manifest, damage, finished_in, lines_of
+from tests.networks import file_of
 
 # Experiments of every kind of machine and of start, with data and a recorder of one's own.
 EVERYTHING = """
-defaults: {trials: 2, seed: 3, updates: 40, batch: full, learning_rate: 0.1, offsets: dd^b}
+defaults: {trials: 2, seed: 3, updates: 40, batch: full, learning_rate: 0.1, offsets: dd^b,
+  data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 3}, sampler: CD-1}
 experiments:
-  bars: &bars
-    data: &two {name: bars-and-stripes, size: 2}
-    model: &small {kind: rbm, hidden: 3}
-    sampler: CD-1
-    evaluate: {method: ais, every: 20, temperatures: 10, runs: 5}
+  bars: &bars {evaluate: {method: ais, every: 20, temperatures: 10, runs: 5}}
   again: *bars
-  from-bars: {data: *two, model: *small, sampler: CD-1, start_from: {experiment: bars}}
-  from-file: {data: *two, model: *small, sampler: CD-1, start_from: {path: "start-{trial}.npz"}}
-  own: {data: {path: rows.csv}, model: *small, sampler: CD-1, record: {what: own.py:norm}}
-  deep:
-    data: *two
-    model: {kind: dbm, hidden: [3, 2]}
-    offsets: ddd^b
-    sampler: CD-1
-    pretraining: {epochs: 3}
+  from-bars: {start_from: {experiment: bars}}
+  from-file: {start_from: {path: "start-{trial}.npz"}}
+  own: {data: {path: rows.csv}, record: {what: own.py:norm}}
+  deep: {model: {kind: dbm, hidden: [3, 2]}, offsets: ddd^b, pretraining: {epochs: 3}}
   encoder:
     data: {name: bars-and-stripes, size: 3, hold_out: 4}
     model: {kind: auto-encoder, hidden: half}
@@ -71,10 +64,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("everything")
     np.savetxt(folder / "rows.csv", np.eye(4, dtype=int), "%d", ",")
     (folder / "own.py").write_text(RECORDER)
-    settings = Settings(**_BASE | {"updates": 1, "batch": 2, "model": {"kind": "rbm", "hidden": 3}})
     for number in range(2):
-        outcome = run_trial(Trial("start", settings, number, 1), load("bars-and-stripes", size=2))
-        np.savez(folder / f"start-{number}.npz", **outcome.machine)
+        np.savez(folder / f"start-{number}.npz", **file_of((4, 3), "rbm", seed=number))
     run_grid(EVERYTHING, *NAMES, folder=folder, output="out")
     return folder, shutil.copytree(folder, tmp_path_factory.mktemp("kept") / "copy")
 
@@ -151,14 +142,14 @@ def test_a_difference_is_named_and_with_another_computer_what_it_has(
         if other:
             elsewhere(there)
         cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 1)
-    both = f"cpu: Another, here {computer()['cpu']}; blas: its own, here {computer()['blas']}"
-    made = both if other and relative else ""
-    verdict, code = ("different", 1) if relative else ("same bytes", 0)
-    found = verify(code=code).values()
-    assert {(one["verdict"], one["made"]) for one in found} == {(verdict, made)}
+    here = computer()
+    made = f"cpu: Another, here {here['cpu']}; blas: its own, here {here['blas']}"
+    expected = "different" if relative else "same bytes", made if other and relative else ""
+    code = 1 if relative else 0
+    assert {(one["verdict"], one["made"]) for one in verify(code=code).values()} == {expected}
     last = said(3, code)[1]
     assert numbers(last)[0][0] == 3
-    assert last.endswith(made)
+    assert last.endswith(expected[1])
     assert ("this computer" in last) == (code == 1 and not other)
 
 
