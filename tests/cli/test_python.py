@@ -130,6 +130,7 @@ REFUSED = [
     (lambda m, X: m.sample(5, chains=0), "chains"),
     (lambda m, X: m.sample(5, seed=-1), "seed|-1"),
     (lambda m, X: m.sample(10**15, given=[[0.0, np.nan, np.nan, np.nan]]), "samples"),
+    (lambda m, X: m.sample(10**9, chains=10**9, sampler="PT_999999"), "1000000000"),
     (lambda m, X: m.sample(given=X[:0]), "0"),
 ]
 
