@@ -20,7 +20,7 @@ from cbm_cli.errors import FieldError
 from cbm_cli.grid.settings import Data
 from numpy.testing import assert_array_equal
 
-from tests.builders import arrays, cbm, grid_text, holds, idx, lines, refusal
+from tests.builders import arrays, cbm, holds, idx, lines, refusal
 
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
 PUBLISHED = [name for name, source in SOURCES.items() if source.forms]
@@ -126,9 +126,6 @@ def test_a_changed_file_of_a_named_set_is_never_trained_on(folder, mnist):
             error = refusal(load, "mnist", **how)
             assert (error.field, str(error).partition(":")[0]) == ("name", str(folder / TRAIN))
             assert holds(error, f"{told}|cbm data fetch mnist")
-    (folder / "grid.yaml").write_text(grid_text("rbm", data="mnist"))
-    refused = cbm("run", folder / "grid.yaml", "-j", 0, "-o", folder / "out", code=2)
-    assert holds(refused.stderr, f"{folder / TRAIN}|{sha256(idx(GREY))}")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

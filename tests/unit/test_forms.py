@@ -90,7 +90,6 @@ def frame_of(rows=ROWS, **more):
 
 FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
     "label": (frame_of(label=1), ALL, "drop: [label]"),
-    "words": (frame_of(kind="a"), ALL, "row 1, column 6 (kind)|drop: [kind]"),
     "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
     "gaps": (
         frame_of(q=[nan] * 12),
@@ -99,8 +98,6 @@ FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
     ),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
     "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
-    "numbered": (pd.DataFrame(ROWS), Columns(dropped="1"), "column 1 by number|column 2 by name"),
-    "unknown": (frame_of(), Columns(dropped="p9"), "p9"),
     "nothing": (frame_of().iloc[:0], ALL, "no rows"),
     "a list of words": ([["a"]], ALL, "list|(1, 1)"),
 }
