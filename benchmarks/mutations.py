@@ -34,7 +34,7 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "datasets": "columns datasets fetch files forms moved_data refused_data",
     # not what processes run
     "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
-    "grid": "bad_input grid names schema settings whole_numbers",
+    "grid": "bad_input grid hostile names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
     "report": "bad_input cells figure pictures plot report selection",

@@ -30,6 +30,7 @@ def test_scheme_prints_as_the_paper_writes_it():
         ("aa", "aa^b", "aa^{b}", "aaᵇ"),
         ("00^b", "00", r"\mathit{00}", "00"),
         ("00^l", "00^l", "00^{l}", "00ˡ"),
+        ("0dh^b", "0dh", r"\mathit{0dh}", "0dh"),
     ):
         scheme = Scheme.parse(spelling)
         assert (str(scheme), scheme.latex(), scheme.unicode()) == (canonical, latex, unicode)

@@ -136,11 +136,8 @@ def drawn(cells=None, options=None, **made):
 
 SAMPLERS, RATES = ("CD-1", r"PT$_{10}$"), (r"$\eta$ = 0.1", r"$\eta$ = 0.05")
 FOUR = [f"{sampler}, {rate}" for sampler in SAMPLERS for rate in RATES]
-BOTH, SETS = [CENTERED, NORMAL], ["bars", "flipped-shifting"]
+BOTH = [CENTERED, NORMAL]
 CD = grid(samplers=["CD-1"])
-BY_SCHEME = {"rows": ["offsets"], "columns": ["sampler", "learning_rate"]}
-OF_SETS = [*zip(SETS, (0.05, 0.1), strict=True)]
-TOLD = [cell(o, data=d, learning_rate=r) for d, r in OF_SETS for o in ("aa^b", "00")]
 KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for r in (0.1, 0.05)]
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
 OF_KIND = [f"gradient {g}, {r}" for g in ("natural", "standard") for r in RATES]
@@ -155,7 +152,6 @@ PANELS = {
     "as in the grid": (grid()[::-1], {}, {}, FOUR[::-1], BOTH[::-1]),
     "select": (grid(), {}, SELECT, [""], BOTH),
     "panels": (CD, {}, {"panels": ["offsets"]}, BOTH, RATES),
-    "schemes in rows": (TOLD, BY_SCHEME, {}, SETS, BOTH),
     "rows": (KINDS, BY_KIND, {}, [""], OF_KIND),
     "metrics": (CD[:2], {"records": NORMS}, NORM, ["", ""], BOTH),
     "names": (INITS, {"columns": ["offsets", "init"]}, {}, [""], OF_INITS),

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import RECORDERS, Data, Settings
-from cbm_cli.grid.words import value_of
+from cbm_cli.grid.words import value_of, with_name
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
 
@@ -180,6 +180,8 @@ def test_rows_are_flat_and_name_machine_and_method():
         assert all(value is None or isinstance(value, str | int | float) for value in row.values())
     assert value_of("sampler", "PT_4")[:3] == ("PT_4", "PT₄", "PT$_{4}$")
     assert value_of("offsets", "dd^b")[:3] == ("dd^b", "ddᵇ", "$dd^{b}$")
+    scales = [with_name("gradient_scale_to", it).text for it in ("none", "standard")]
+    assert scales == ["not scaled", "norm of the standard"]
 
 
 def test_run_ids_name_layers_and_tell_settings_apart():
