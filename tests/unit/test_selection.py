@@ -68,9 +68,6 @@ def test_commands_read_the_same_selected_cells(results):
     slow = frame["learning_rate"] == 0.01
     assert found["value"] == pytest.approx(frame["valid_log_likelihood_max"][slow].max())
     assert frame["test_log_likelihood_exact"].notna().equals(slow)
-    select = {"learning_rate": [0.01, 0.3], "offsets": "00"}
-    table = cbm_api.open_results(results).table("sweep", select=select)
-    assert table[["learning_rate", "offsets"]].values.tolist() == [[0.01, "00"], [0.3, "00"]]
 
 
 def test_values_are_distinguished_by_their_whole_text():
