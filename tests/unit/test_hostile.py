@@ -17,6 +17,7 @@ from cbm_cli import arrays as npz
 from cbm_cli.cli import main
 from cbm_cli.cli.output import bar, live
 from cbm_cli.datasets import files
+from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
@@ -223,6 +224,13 @@ def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
         tracemalloc.stop()
     assert str(error).partition(":")[0] == "bomb"
     assert holds(error, told)
+
+
+def test_a_part_that_another_one_widens_is_refused_before_it_takes_memory(monkeypatch):
+    limited(monkeypatch, 10_000_000)
+    Path("train").write_bytes(b"1 1:1\n" * 40)
+    Path("test").write_bytes(b"1 1000000:1\n")
+    assert holds(refusal(load, path="train", test="test"), "train|40,000,000")
 
 
 def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
