@@ -86,7 +86,7 @@ def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", 
     about = {"format": FORMAT, "versions": {}, "experiment": experiment, "description": description}
     about |= {"trials": trials, "seed": 1, "table": TableSpec.model_construct(**table)}
     about |= {"cells": [*cells], "settings": [], "others": [], "upper_bounds": bounds or {}}
-    about |= {"courses": {}, "digests": {}, "machine": {}, "grid_folder": "", "grid_commit": None}
+    about |= {"courses": {}, "digests": {}, "machine": {}, "grid_folder": ""}
     return Manifest(**about)
 
 

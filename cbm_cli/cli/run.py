@@ -15,7 +15,7 @@ import click
 from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, output, results_and
 from cbm_cli.cli.output import live, note, say, to_type
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.execution.server import start_early
+from cbm_cli.execution import start_early
 from cbm_cli.kernels.sharing import cores
 from cbm_cli.text import count, duration, valid_json
 
@@ -55,8 +55,7 @@ def run(
 
     selected = read_grid(grid, fields, trials, experiments).select(experiments)
     workers = cores() if jobs is None else jobs
-    if workers and not scheduler and not dry_run:
-        start_early()
+    start_early(0 if scheduler or dry_run else workers)
     from cbm_cli.execution.agenda import make_agenda, only_available
     from cbm_cli.results.writing import locked
     from cbm_cli.trial.own_recorders import refuse_code
@@ -69,8 +68,7 @@ def run(
         for name, titles in missing.items():
             note(f"{name}: left out, the data are missing: {', '.join(titles)}")
         if missing:
-            where = to_type("data", "list", "NAME")
-            note(f"`{where}` shows where to get a data set and where to put it.")
+            note(f"`{to_type('data', 'list', 'NAME')}` shows where to get a data set and where to put it.")
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
     with nullcontext() if dry_run else locked(output):

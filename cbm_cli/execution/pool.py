@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import work
-from cbm_cli.execution.server import fork_server
+from cbm_cli.execution import fork_server, work
 
 LOOK_EVERY = 0.5  # seconds between two looks at which workers a cluster has
 # An expression that any Python can evaluate: a scheduler lacks cbm, and a worker may have another one or none

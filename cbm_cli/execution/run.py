@@ -1,13 +1,11 @@
 """Running an agenda: tasks are spread, results written, exports kept current."""
 
 import contextlib
-import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from cbm_cli.errors import CbmError
@@ -44,12 +42,12 @@ def run_agenda(
     Trials run on ``workers`` processes (0: in this one), or on the cluster of a Dask scheduler. Ctrl-C raises
     KeyboardInterrupt once trials and progress are written. The first failure ends the run if ``fail_fast``.
     """
-    ending, due, commit = Ending(), time.monotonic() + EXPORT_EVERY, _git_commit(agenda.folder)
+    ending, due = Ending(), time.monotonic() + EXPORT_EVERY
     stores, stopping = agenda.stores.values(), threading.Event()
     for experiment in agenda.experiments:
         store, run_ids = agenda.stores[experiment.name], agenda.run_ids[experiment.name]
         store.journal.say = observer.message
-        store.write_manifest(experiment, run_ids, agenda.datasets, commit, agenda.folder)
+        store.write_manifest(experiment, run_ids, agenda.datasets, agenda.folder)
 
     def tasks(wave: Iterable[Job]) -> list[Task]:
         for store in stores:  # this wave may read what the last one wrote
@@ -103,11 +101,3 @@ def _keep(job: Job, result: Any, ending: Ending, observer: RunProgress, is_last:
                 observer.message(f"{told}; the trial is kept without what this recorder returns")
             ending.flawed[name] += 1
         observer.finished(job, result)
-
-
-def _git_commit(folder: Path) -> str | None:
-    """The commit of the repository that the grid is in, if any."""
-    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    return None

@@ -15,8 +15,8 @@ from typing import Any
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.execution import HELD
 from cbm_cli.execution.pool import Cluster, Here, Processes
-from cbm_cli.execution.server import HELD
 from cbm_cli.execution.work import PACKET, Failure, Work, run_packet
 from cbm_cli.results import Progress
 from cbm_cli.text import count

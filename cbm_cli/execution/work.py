@@ -16,7 +16,7 @@ from typing import Any
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.server import HELD
+from cbm_cli.execution import HELD
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.machines.estimates import ShouldStop, Stopped

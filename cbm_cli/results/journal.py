@@ -51,7 +51,6 @@ class Manifest(msgspec.Struct, frozen=True):
     upper_bounds: dict[str, float]  # of the log-likelihood, by title of the data
     digests: dict[str, list[str]]  # of the rows, by title of the data
     grid_folder: str
-    grid_commit: str | None  # of the repository that the grid is in
     machine: dict[str, str]
 
     def with_cells(self, cells: Iterable[CellSettings], table: TableSpec | None = None) -> "Manifest":

@@ -145,7 +145,6 @@ class Store:
         experiment: "Experiment",
         run_ids: Mapping[str, str],
         datasets: Mapping["Data", Dataset],
-        commit: str | None,
         folder: Path = Path(),
     ) -> None:
         """Write the resolved grid and its folder, the versions and the computer.
@@ -178,7 +177,6 @@ class Store:
             upper_bounds={title: bound for title, (bound, *more) in bounds.items() if bound and not more},
             digests={title: sorted(its) for title, its in digests.items()},
             grid_folder=str(folder.resolve()),
-            grid_commit=commit,
             machine={"system": platform.platform(), "python": platform.python_version()} | computer(),
         )
         write_if_changed(self._manifest, sealed(manifest, indent=1))

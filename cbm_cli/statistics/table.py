@@ -100,7 +100,7 @@ def entry_of(cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[K
     if math.isnan(cell.mean):
         return Entry("diverged" if cell.n else "–", **about)
     aside = aside_of(cell)
-    beside = {"final": cell.final, "epochs": cell.epochs}[aside] if aside else cell.value[:0]
+    beside = getattr(cell, aside) if aside else cell.value[:0]
     number, spread, behind = (
         "–" if math.isnan(value) else decimal(value, spec)
         for value, spec in zip((cell.mean, cell.std, mean(beside)), digits, strict=True)

@@ -21,7 +21,7 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.kernels.sharing import cores
-from cbm_cli.results import Results, Store
+from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
 
 from tests.builders import GRID, cbm, files, holds, numbers, problems_of, summary
@@ -225,18 +225,6 @@ def test_few_small_files_hold_many_small_trials(grid):
     assert len(summary("out")) == 24
     assert len(kept) <= 8
     assert sum(kept) < 100_000
-
-
-def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(finished):
-    assert Store(Path("out/bars")).manifest().grid_commit is None
-    git = "git -c user.name=x -c user.email=x@y.z "
-    for words in ("init -q", "add grid.yaml", "commit -q -m Grid"):
-        subprocess.run((git + words).split(), check=True)
-    head = subprocess.check_output(["git", "rev-parse", "HEAD"], text=True)
-    Path("elsewhere").mkdir()
-    os.chdir("elsewhere")
-    cbm("run", "../grid.yaml", "-o", "out", "-j", 0)
-    assert Store(Path("out/bars")).manifest().grid_commit == head.strip()
 
 
 def test_names_that_look_like_numbers_stay_names(grid):
