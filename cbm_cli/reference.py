@@ -8,7 +8,7 @@ against these functions. Numbers are those of the paper's equations in print, na
     (4)      energy             energy, free_energy, log_partition,    states: walk_gray_code, sum_of_scores;
                                 log_likelihood                         sampling.chain_energies
     (5), (6) cond_x, cond_h     visible_mean, hidden_mean              sampling.sweep, phases.mean_hidden
-    (7)-(9)  grad_W, ...        gradient; standard without offsets     phases.gather_gradient
+    (7)-(9)  grad_W, ...        gradient; standard without offsets     training.gather_gradient
     (10)-(12) transform_W, ...  transform; from a plain machine        -, kernels keep plain biases
                                 (23)-(25), transformN_W, ...
     (13)-(15) cgradW, ...       centered_gradient, plain_step          step.ascend

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
@@ -15,7 +14,7 @@ from scipy.sparse import issparse
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.machine import State, empty_trail
+from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.machine import TrainedMachine, as_bytes
 from cbm_cli.machines.files import Layered
 from cbm_cli.machines.threads import one_thread, using_cores
@@ -172,7 +171,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             x = x.minimum(1).maximum(0) if issparse(x) else x.clip(0, 1)
         return x
 
-    def _train(self, x: Any, epochs: int, since: State | None) -> CenteredRBM:
+    def _train(self, x: Any, epochs: int, since: Any) -> CenteredRBM:
         """Train for some epochs, from a state or from a new machine."""
         settings = self._settings(epochs, x.shape[0])
         if issparse(x):  # filled up as bytes only
@@ -189,10 +188,9 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if since is None:
             self._seed, self._updates = int(check_random_state(self.random_state).randint(2**31 - 1)), 0
         learner = Learner(settings, data, self._seed)
-        state = learner.start()
+        state: Any = learner.start()
         if since:  # of other chains, where the size of the batch has changed
-            arrays: Iterable[tuple[Any, Any]] = zip(since, state, strict=True)
-            state = State._make(np.resize(old, new.shape) for old, new in arrays)
+            state = since.copy()._replace(h=np.resize(since.h, state.h.shape))
         batches = learner.plan.batches
         first = -(-self._updates // batches)  # an epoch of this size of the batch
         trail = empty_trail(*state.W.shape)

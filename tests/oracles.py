@@ -10,7 +10,7 @@ from cbm_cli.kernels.auto_encoder import EncoderTraining, summed_cost
 from cbm_cli.kernels.machine import Machine, State, empty_trail
 from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
 from cbm_cli.kernels.phases import make_batches, order_rows
-from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, offset_plan, plain_plan
+from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, OffsetPlan, plain_plan
 from cbm_cli.kernels.random import fill_uniform
 from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
@@ -99,10 +99,9 @@ def make_state(machine, offsets, its, rng):
     mu, lam = (np.array(array, np.float32) for array in offsets)
     shape = its.temperatures if its.temperatures > 1 else its.rows, len(c)
     h, aside_h = ((rng.random(shape) < 0.5).astype(np.float32) for _ in range(2))
-    none = [np.zeros((0, 0), np.float32), *[np.zeros(0, np.float32)] * 2]
-    velocity = [np.zeros_like(array) for array in (W, b, c)] if its.momentum > 0 else none
-    aside_h = aside_h if its.offsets_from == INDEPENDENT else aside_h[:0]
-    return State(W, b, c, mu, lam, h, aside_h, *velocity, np.zeros(3, np.int64))
+    velocity = [np.zeros_like(array) if its.momentum > 0 else None for array in (W, b, c)]
+    aside_h = aside_h if its.offsets_from == INDEPENDENT else None
+    return State(W, b, c, mu, lam, np.zeros(3, np.int64), h, aside_h, *velocity)
 
 
 def random_state(n, m, plan, seed, scale=1.0):
@@ -127,7 +126,8 @@ def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
         for side, size in zip(scheme, (n, m), strict=True)
     ]
     factors = [np.full(size, nu, np.float32) for size, nu in zip((n, m), sliding, strict=True)]
-    offsets = offset_plan(n, m, *mixes, mu_factor=factors[0], lam_factor=factors[1], before=before)
+    noisy = any(bool(shares[3].any()) for shares in mixes)
+    offsets = OffsetPlan(*mixes, *factors, before, noisy)
     numbers = {
         name: np.float32(it) if isinstance(it, float) else it for name, it in changes.items()
     }
@@ -162,10 +162,6 @@ def advance(learner, state, first, last, trail=None):
     learner.advance(state, trail or empty_trail(*state.W.shape), first, last)
 
 
-def copied(state):
-    return State(*(array.copy() for array in state))
-
-
 # Single kernels
 
 
@@ -190,7 +186,7 @@ def sweep(machine, h, its, update):
     x = np.empty((its.rows, len(machine[1])), np.float32)
     to_h = np.empty((its.rows, h.shape[1]), np.float32)
     chains = make_chains(h, its, x, to_h)
-    draw_samples(kernel_machine(*machine), chains, its, sites.SAMPLER, update, x, to_h)
+    draw_samples(kernel_machine(*machine), chains, its, sites.SAMPLER, update)
     return x, to_h, chains.x.states
 
 
@@ -319,8 +315,10 @@ class Trainer:
 
     def __init__(self, state, its):
         self.its = its
-        self.W, self.b, self.c, mu, lam, self.h, self.aside_h = wide(state[:7])
-        self.offsets = mu, lam
+        self.W, self.b, self.c, *self.offsets = wide(state.machine)
+        self.h, self.aside_h = wide(
+            [its if its is not None else [] for its in (state.h, state.aside_h)]
+        )
         self.velocity = [np.zeros_like(array) for array in self.theta]
         units = np.arange(len(self.c))
         self.connected = (units >= its.spans[:, :1]) & (units < its.spans[:, 1:])

@@ -57,6 +57,10 @@ def _kind_of(job: Job) -> str:
     depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
     aside = {"independent": "-aside", "exact": "-exact-aside"}.get(settings.offsets_from, "")
-    natural, layers = is_directed(settings), bool(settings.pretraining.epochs)
-    ways = "-exact" * exact, aside, "-natural" * natural, "-layers" * layers
+    natural, layers, momentum = (
+        is_directed(settings),
+        bool(settings.pretraining.epochs),
+        settings.momentum > 0,
+    )
+    ways = "-exact" * exact, aside, "-natural" * natural, "-layers" * layers, "-momentum" * momentum
     return model.kind + depth + "".join(ways)

@@ -23,15 +23,15 @@ class Walks(NamedTuple):
     b: Array
     c: Array
     base: Array  # (N,)
+    slope: NDArray[np.float64]  # (N,) b - base
     x: Array  # (R, N) states of the visible units
     h: Array  # (R, M)
     to_x: Array
     to_h: Array
     x_bits: Bits
     h_bits: Bits
-    beta_x: Array  # (N,) the inverse temperature, for every unit
-    beta_h: Array
-    bias_x: Array  # biases of the visible units on the path
+    beta: Array  # (larger of N and M,) the inverse temperature, for every unit
+    bias_x: Array  # biases on the path
     bias_h: Array
     u_h: Array  # random numbers of h, and of x
     u_x: Array
@@ -47,11 +47,11 @@ def make_walks(
     (rows, n), m = x.shape, len(c)
     starts = np.array([first * m, (count or rows) * m + first * n])
     walks = Walks(
-        *(W, b, c, base, aligned(x)),
+        *(W, b, c, base, b.astype(np.float64) - base, aligned(x)),
         *(aligned_empty((rows, units)) for units in (m, n, m)),
         bits_for(rows, n, m, shared=True),
         bits_for(rows, m, n, shared=True),
-        *(aligned_empty(units) for units in (n, m, n, m)),
+        *(aligned_empty(units) for units in (max(n, m), n, m)),
         *(aligned_empty(rows * units + 3 + -(rows * units + 3) % 4) for units in (m, n)),
         starts,
         np.zeros(rows),
@@ -73,17 +73,16 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
     x, h, (of_h, of_x) = walks.x, walks.h, (walks.first[0], walks.first[1])
     for k in range(first, last):
         beta = betas[k]
+        walks.beta[:] = beta
         for i in range(walks.b.size):
-            walks.beta_x[i] = beta
             walks.bias_x[i] = (np.float32(1) - beta) * walks.base[i] + beta * walks.b[i]
         for j in range(walks.c.size):
-            walks.beta_h[j] = beta
             walks.bias_h[j] = beta * walks.c[j]
         fill_uniform(walks.u_h, seed, k, SAMPLER, of_h // 4)
         fill_uniform(walks.u_x, seed, k, SAMPLER, of_x // 4)
-        sample_units(walks.to_h, walks.beta_h, walks.bias_h, walks.u_h[of_h % 4 :], h)
+        sample_units(walks.to_h, walks.beta, walks.bias_h, walks.u_h[of_h % 4 :], h)
         binary_product(h, walks.h_bits, walks.W, True, walks.to_x)  # (R, M) @ (M, N)
-        sample_units(walks.to_x, walks.beta_x, walks.bias_x, walks.u_x[of_x % 4 :], x)
+        sample_units(walks.to_x, walks.beta, walks.bias_x, walks.u_x[of_x % 4 :], x)
         binary_product(x, walks.x_bits, walks.W, False, walks.to_h)  # (R, N) @ (N, M)
         weigh(walks, beta, betas[k + 1])
 
@@ -94,7 +93,7 @@ def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
     for r in range(walks.log_weight.size):
         slope = 0.0
         for i in range(walks.b.size):
-            slope += np.float64(walks.x[r, i]) * (np.float64(walks.b[i]) - np.float64(walks.base[i]))
+            slope += np.float64(walks.x[r, i]) * walks.slope[i]
         to_h = walks.to_h[r]
         gain = sum_of_softplus(to_h, walks.c, there) - sum_of_softplus(to_h, walks.c, here)
         walks.log_weight[r] += (np.float64(there) - np.float64(here)) * slope + gain

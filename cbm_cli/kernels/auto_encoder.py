@@ -19,29 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum, specialised
-from cbm_cli.kernels.machine import (
-    Array,
-    Machine,
-    Rows,
-    State,
-    Trail,
-    aligned_empty,
-    machine_of,
-    pairs_of,
-    velocity_of,
-)
+from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, aligned_empty, pairs_of
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import Batches, add_up, load_batch, make_batches
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import (
     Bits,
-    binary_product,
     bits_for,
     bits_product,
     pack_columns,
     product,
     product_nt,
+    product_of_rows,
     product_tn,
+    worth_packing,
 )
 from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
 from cbm_cli.kernels.units import exponential, mean_of_units
@@ -68,7 +59,7 @@ class Pair(NamedTuple):
     """
 
     machine: Machine
-    velocity: Machine
+    velocity: Machine | None
     gradient: Gradient  # of the cost: of W without offsets; mean deltas of the decoder's and encoder's units
     mean: Means  # of the encoder's inputs y_l and of the decoder's inputs z_{l+1}
     lower: Array  # (2 B, n): y_l above the deltas of z_l
@@ -81,7 +72,7 @@ class Pair(NamedTuple):
     to_upper: Array  # (B, m)
     wide: NDArray[np.float64]  # (larger of n and m,) sums
     bits: Bits  # y, packed, if it is binary
-    columns: Bits  # y', without words if y is not packed
+    columns: Bits  # y'
 
 
 class EncoderTraining:
@@ -90,7 +81,7 @@ class EncoderTraining:
     def __init__(self, state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> None:
         pairs, means = make_pairs(state, sizes, plan.batch, plan.unit == 1)
         noise = make_means(len(state.mu), len(state.lam), multiple=4)
-        work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows, plan.unit))
+        work = Encoder(state.machine, pairs, means, noise, make_batches(rows, plan.unit))
         self.state, self._work = state, (work, plan)
         self._kernel = specialised(descend_updates, work, plan, 0, 0)
 
@@ -102,11 +93,10 @@ class EncoderTraining:
 def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> tuple[tuple[Pair, ...], Means]:
     """Allocate a pass of so many rows around views of the parameters, and the means of all pairs."""
     empty = [aligned_empty(array.shape) for array in state[:5]]
-    machines = velocities = pairs_of(machine_of(state), sizes)
-    if state.velocity_W.size:
-        velocities = pairs_of(velocity_of(state), sizes)
-    pairs = []
-    for machine, velocity, slope in zip(machines, velocities, pairs_of(Machine(*empty), sizes), strict=True):
+    machines, slopes = (pairs_of(it, sizes) for it in (state.machine, Machine(*empty)))
+    velocity, pairs = state.velocity, []
+    velocities = pairs_of(velocity, sizes) if velocity else [None] * len(machines)
+    for machine, velocity, slope in zip(machines, velocities, slopes, strict=True):
         n, m = machine.W.shape
         lower, upper = aligned_empty((2 * rows, n)), aligned_empty((2 * rows, m))
         halves = lower[:rows], lower[rows:], upper[:rows], upper[rows:]
@@ -128,8 +118,8 @@ def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
         load_batch(work.batches, plan, update, pairs[0].y)
         encode_and_decode(pairs, plan)
         propagate_back(pairs)
-        for pair in pairs:
-            gather_gradient(pair)
+        for k in range(len(pairs)):
+            gather_gradient(pairs[k], k == 0 and plan.unit == 1)
         if plan.offsets.before:
             move_offsets(machine, mean, mean, work.noise, plan, update)
         for pair in pairs:
@@ -144,10 +134,8 @@ def encode_and_decode(pairs: tuple[Pair, ...], plan: Plan) -> None:
     last = len(pairs) - 1
     for k in range(last + 1):
         pair = pairs[k]
-        if k == 0 and plan.unit == 1:
-            binary_product(pair.y, pair.bits, pair.machine.W, False, pair.to_upper)  # (B, n) @ (n, m)
-        else:
-            product(pair.y, pair.machine.W, pair.to_upper)
+        binary = k == 0 and plan.unit == 1
+        product_of_rows(pair.y, pair.bits, pair.machine.W, binary, pair.to_upper)  # (B, n) @ (n, m)
         above = pairs[k + 1].y if k < last else pair.z
         mean_of_units(pair.to_upper, _ONE, pair.machine.c, above)
     for k in range(last, -1, -1):
@@ -185,14 +173,14 @@ def pull_back(back: Array, value: Array, out: Array) -> None:
 
 
 @lean
-def gather_gradient(pair: Pair) -> None:
+def gather_gradient(pair: Pair, binary: bool) -> None:
     """Sums and products over the batch; deltas hold the share of their row already."""
     add_up(pair.delta_z, None, pair.wide, pair.gradient.x)
     add_up(pair.delta_y, None, pair.wide, pair.gradient.h)
     add_up(pair.y, None, pair.wide, pair.mean.x)
     add_up(pair.z, None, pair.wide, pair.mean.h)
-    if pair.columns.words.size:
-        pack_columns(pair.y, len(pair.gradient.W), pair.columns)
+    if binary and worth_packing(pair.y.shape[1], pair.y.shape[0], pair.z.shape[1]):
+        pack_columns(pair.y, pair.y.shape[1], pair.columns)
         bits_product(pair.columns, pair.delta_y, False, pair.gradient.W)  # (n, B) @ (B, m)
         product_tn(pair.delta_z, pair.z, pair.gradient.W, _ONE)  # the same, to be added
     else:

@@ -4,26 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 Rows = NDArray[np.uint8]  # of data, (n, units)
 
 
-def aligned_empty(shape: int | tuple[int, ...], kind: DTypeLike = np.float32) -> NDArray[Any]:
+def aligned_empty(shape: int | tuple[int, ...]) -> Array:
     """Numbers, not set yet, from a multiple of 64 bytes on: no vector lies across two cache lines."""
-    size = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(kind).itemsize
+    size = 4 * prod(shape if isinstance(shape, tuple) else (shape,))
     work = np.empty(size + 64, np.uint8)
     first = -work.__array_interface__["data"][0] % 64
-    return work[first : first + size].view(kind).reshape(shape)
+    return work[first : first + size].view(np.float32).reshape(shape)
 
 
-def aligned(values: NDArray, kind: DTypeLike = np.float32) -> NDArray[Any]:
+def aligned(values: NDArray) -> Array:
     """An aligned copy of an array."""
-    copy = aligned_empty(values.shape, kind)
+    copy = aligned_empty(values.shape)
     copy[...] = values
     return copy
 
@@ -46,7 +46,7 @@ class Machine(NamedTuple):
 class State(NamedTuple):
     """Everything that training carries from one update to the next, changed in place; float32 but ``rounds``.
 
-    Arrays that a trial does not need have no entries. In an auto encoder's W the weights of its pairs of
+    What a trial does not need is None. In an auto encoder's W the weights of its pairs of
     layers follow each other row by row; b, c, mu and lam hold the pairs' biases and offsets likewise.
     """
 
@@ -55,22 +55,27 @@ class State(NamedTuple):
     c: Array
     mu: Array
     lam: Array
-    h: Array  # (chains, M) hidden states, each ladder from the hottest chain to the one at temperature 1
-    aside_h: Array  # the same of a second sampler that only the offsets see
-    velocity_W: Array  # momentum's running sum of steps
-    velocity_b: Array
-    velocity_c: Array
     rounds: NDArray[np.int64]  # (3,) mean field since the last evaluation: rounds, batches, unsettled batches
+    h: Array | None = None  # (chains, M) hidden states, each ladder from the hottest chain to temperature 1
+    aside_h: Array | None = None  # the same of a second sampler that only the offsets see
+    velocity_W: Array | None = None  # momentum's running sum of steps
+    velocity_b: Array | None = None
+    velocity_c: Array | None = None
 
+    @property
+    def machine(self) -> Machine:
+        """The machine and its offsets."""
+        return Machine(*self[:5])
 
-def machine_of(state: State) -> Machine:
-    """The machine and its offsets."""
-    return Machine(*state[:5])
+    @property
+    def velocity(self) -> Machine | None:
+        """The velocity as a machine, if there is momentum."""
+        W, b, c = self.velocity_W, self.velocity_b, self.velocity_c
+        return None if W is None else Machine(W, b, c, self.mu, self.lam)
 
-
-def velocity_of(state: State) -> Machine:
-    """The velocity as a machine."""
-    return Machine(state.velocity_W, state.velocity_b, state.velocity_c, state.mu, state.lam)
+    def copy(self) -> "State":
+        """A state of the same values that does not change with this one."""
+        return State(*(None if array is None else array.copy() for array in self))
 
 
 def pairs_of(machine: Machine, sizes: Sequence[int]) -> tuple[Machine, ...]:
@@ -122,10 +127,6 @@ class Layout:
         """The place of a layer in x, if it is even, or in h."""
         start = sum(self.sizes[layer % 2 : layer : 2])
         return slice(start, start + self.sizes[layer])
-
-    def side(self, layers: Sequence[NDArray], odd: bool) -> NDArray:
-        """Values of the even (or odd) layers side by side, from one array (..., n_l) per layer."""
-        return np.concatenate(layers[1 if odd else 0 :: 2], axis=-1)
 
     def flat_weights(self, weights: Sequence[NDArray]) -> NDArray:
         """W (N, M) from the weights (n_l, n_{l+1}) between layers; zero where layers are not neighbours."""

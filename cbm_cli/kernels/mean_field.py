@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean
 from cbm_cli.kernels.machine import Array, Machine, aligned_empty
-from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
+from cbm_cli.kernels.products import Bits, bits_for, product, product_nt, product_of_rows
 from cbm_cli.kernels.units import sigmoid
 
 
@@ -46,10 +46,7 @@ def make_deep(rows: int, visible: int, even: int, odd: int, counts: NDArray | No
 def hear_visible(machine: Machine, deep: Deep, binary: bool) -> None:
     """from_visible = visible @ W[:visible]."""
     W = machine.W[: deep.visible.shape[1]]
-    if binary:
-        binary_product(deep.visible, deep.visible_bits, W, False, deep.from_visible)
-    else:
-        product(deep.visible, W, deep.from_visible)
+    product_of_rows(deep.visible, deep.visible_bits, W, binary, deep.from_visible)
 
 
 @lean

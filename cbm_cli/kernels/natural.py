@@ -37,7 +37,6 @@ class Natural(NamedTuple):
     """A direction and the work arrays that find it; P = (N + 1)(M + 1), S = 2^N, or 0 without a sum."""
 
     how: Direction
-    velocity: Machine
     along: Machine  # views of the direction
     centered: Machine  # the centered gradient, in float64
     direction: Wide  # (P,), as the three that follow
@@ -51,7 +50,7 @@ class Natural(NamedTuple):
     F: Wide  # (P, P)
 
 
-def make_natural(how: Direction, machine: Machine, velocity: Machine, exact: bool) -> Natural:
+def make_natural(how: Direction, machine: Machine, exact: bool) -> Natural:
     """Allocate the work arrays for a machine and sampled or exact phases."""
     n, m = machine.W.shape
     size, whole = (n + 1) * (m + 1), how.fisher in (MARGINAL, JOINT)
@@ -64,7 +63,7 @@ def make_natural(how: Direction, machine: Machine, velocity: Machine, exact: boo
     means = vectors[3], vectors[3 if exact or not count else 4], vectors[5]
     moments = states, np.zeros(count), np.ones((count + 1, m + 1))
     F = np.zeros((size * whole, size * whole))
-    return Natural(how, velocity, along, centered, vectors[0], vectors[2], *means, *moments, F)
+    return Natural(how, along, centered, vectors[0], vectors[2], *means, *moments, F)
 
 
 @lean
@@ -72,6 +71,7 @@ def natural_step(
     natural: Natural,
     machine: Machine,
     gradient: Gradient,
+    velocity: Machine | None,
     data: Phase,
     model: Phase,
     plan: Plan,
@@ -91,12 +91,12 @@ def natural_step(
         if how.to_centered:
             target = length(centered.W, centered.b, centered.c)
         rate *= np.float32(target / max(length(along.W, along.b, along.c), 1e-30))
-    if plan.momentum > 0:
-        fade(natural.velocity, plan.momentum)
-        add(along, natural.velocity, rate)
-        add(natural.velocity, machine, np.float32(1))
-    else:
+    if velocity is None:
         add(along, machine, rate)
+    else:
+        fade(velocity, plan.momentum)
+        add(along, velocity, rate)
+        add(velocity, machine, np.float32(1))
 
 
 @lean_sum
@@ -160,26 +160,21 @@ def observe(machine: Machine, x: NDArray, q: Wide, share: float, out: Wide) -> f
     return score
 
 
-@lean
-def find_direction(natural: Natural) -> None:
-    """direction = F^-1 gradient; a diagonal F has the variances of the binary x_i h_j, x_i and h_j."""
-    for k in range(natural.direction.size):
-        natural.direction[k] = natural.gradient[k]
-        if natural.how.fisher == DIAGONAL:
-            variance = natural.mean[k] * (1.0 - natural.mean[k]) + natural.how.damping
-            natural.direction[k] *= 1.0 / variance if variance > FLAT else 0.0
-    if natural.how.fisher != DIAGONAL:
-        add_up_fisher(natural)
-        solve(natural.F, natural.direction)
-
-
 @lean_sum
-def add_up_fisher(natural: Natural) -> None:
-    """F = Cov(E[s | x]), plus E[Cov(s | x)] for the joint one, damped.
+def find_direction(natural: Natural) -> None:
+    """direction = F^-1 gradient, F damped; a diagonal F has the variances of the binary x_i h_j, x_i and h_j.
 
-    Given x hidden units are independent: Cov(x_i h_j, x_k h_l) = x_i x_k q_j (1 - q_j) for j = l, else 0.
+    The others are Cov(E[s | x]), plus E[Cov(s | x)] for the joint one. Given x hidden units are independent:
+    Cov(x_i h_j, x_k h_l) = x_i x_k q_j (1 - q_j) for j = l, else 0.
     """
     F, mean, deviation, columns = natural.F, natural.mean, natural.deviation, natural.q.shape[1]
+    for k in range(mean.size):
+        natural.direction[k] = natural.gradient[k]
+        if natural.how.fisher == DIAGONAL:
+            variance = mean[k] * (1.0 - mean[k]) + natural.how.damping
+            natural.direction[k] *= 1.0 / variance if variance > FLAT else 0.0
+    if natural.how.fisher == DIAGONAL:
+        return
     F[:] = 0.0
     for s in range(natural.p.size):
         x, q, p = natural.states[s], natural.q[s], natural.p[s]
@@ -195,6 +190,7 @@ def add_up_fisher(natural: Natural) -> None:
                     F[i * columns + j, k * columns + j] += p * q[j] * (1.0 - q[j])
     for a in range(mean.size):
         F[a, a] += natural.how.damping
+    solve(F, natural.direction)
 
 
 @lean_sum

@@ -11,19 +11,10 @@ from cbm_cli.kernels.machine import Array, Machine, Rows, aligned_empty
 from cbm_cli.kernels.mean_field import Deep, hear_visible, mean_field
 from cbm_cli.kernels.offsets import Means, make_means
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.products import (
-    Bits,
-    binary_product,
-    bits_for,
-    bits_product,
-    pack_columns,
-    product,
-    product_tn,
-    worth_packing,
-)
+from cbm_cli.kernels.products import Bits, bits_for, product_of_rows
 from cbm_cli.kernels.random import SHUFFLE, fill_words
-from cbm_cli.kernels.sampling import lengthened, long_rows
-from cbm_cli.kernels.step import Gradient
+from cbm_cli.kernels.sampling import Chains, draw_samples, lengthened, long_rows, make_chains, restart
+from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
 from cbm_cli.kernels.units import mean_of_units
 
 
@@ -41,9 +32,12 @@ class Phase(NamedTuple):
     long_h: Array  # views with several rows in one, so that loops over them are long
     long_activation: Array
     bias: Array  # c, as often as a long row needs it
-    bits: Bits  # x, packed
+    bits: Bits | None  # x, packed, of the data
     mean: Means
     wide: NDArray[np.float64]  # (larger of N and M,) sums
+    chains: Chains | None  # where rows of the model come from: chains, or all states
+    states: AllStates | None
+    filled: bool  # these fill in h, too
 
 
 class Batches(NamedTuple):
@@ -56,14 +50,6 @@ class Batches(NamedTuple):
     epoch: NDArray[np.int64]  # (1,) the epoch of the order; -1 before the first
 
 
-class Both(NamedTuple):
-    """Rows of the data above rows of the model: one product makes the gradient of both."""
-
-    x: Array  # (B + R, N)
-    share: Array  # (B + R, M)
-    bits: Bits  # x', packed
-
-
 def make_batches(rows: Rows, unit: float) -> Batches:
     """Pack the rows, if one level of the data is 1, and allocate an order."""
     n, units = rows.shape
@@ -73,32 +59,25 @@ def make_batches(rows: Rows, unit: float) -> Batches:
     return Batches(rows, packed.view("<u2"), np.arange(n), np.empty(n + -n % 4, np.uint32), np.full(1, -1))
 
 
-def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
-    """Allocate the rows of both phases, of the data and of the model."""
-    count = plan.batch + model_rows(n, m, plan, plan.exact)
-    bits = bits_for(0 if plan.exact else plan.visible, count, m)
-    both = Both(aligned_empty((count, n)), aligned_empty((count, m)), bits)
-    data, model = (
-        (both.x[: plan.batch], both.share[: plan.batch]),
-        (both.x[plan.batch :], both.share[plan.batch :]),
-    )
-    return both, make_phase(*data, 1), make_phase(*model, -1, plan.exact)
+def make_phase(
+    x: Array, share: Array, sign: int, plan: Plan | None = None, hidden: Array | None = None
+) -> Phase:
+    """Allocate a phase around its rows x (R, N) and the shares (R, M) of their hidden units.
 
-
-def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
-    """Rows of a model phase: samples, or all states of the smaller side."""
-    return 2 ** min(n, m) if exact else plan.rows
-
-
-def make_phase(x: Array, share: Array, sign: int, exact: bool = False) -> Phase:
-    """Allocate a phase around its rows x (R, N) and the shares (R, M) of their hidden units."""
+    A plan makes it a model phase: of chains with hidden states ``hidden`` (K, M), else of all states.
+    """
     (rows, n), m = x.shape, share.shape[1]
     count, h, activation = long_rows(m, rows), aligned_empty((rows, m)), aligned_empty((rows, m))
-    weight = np.full(rows, np.float32(1 / rows))
+    weight, chains, states = np.full(rows, np.float32(1 / rows)), None, None
+    if plan and hidden is None:
+        states = make_all_states(x, h, weight)
+    elif plan and hidden is not None:
+        chains = make_chains(hidden, plan, x, activation, h)
+    filled = states is not None or (chains is not None and chains.direct)
     shares = np.float32(sign), share, h.reshape(-1), share.reshape(-1)
     views = lengthened(h, count), lengthened(activation, count), aligned_empty(count * m)
-    bits, wide = bits_for(0 if exact else rows, n, m), np.empty(max(n, m))
-    return Phase(x, h, weight, *shares, activation, *views, bits, make_means(n, m), wide)
+    work = None if plan else bits_for(rows, n, m), make_means(n, m), np.empty(max(n, m))
+    return Phase(x, h, weight, *shares, activation, *views, *work, chains, states, filled)
 
 
 @merged
@@ -140,10 +119,7 @@ def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan) -
     if deep is not None:
         infer_deep(machine, data, deep, plan)
     else:
-        if plan.unit == 1:
-            binary_product(data.x, data.bits, machine.W, False, data.activation)  # (B, N) @ (N, M)
-        else:
-            product(data.x, machine.W, data.activation)
+        product_of_rows(data.x, data.bits, machine.W, plan.unit == 1, data.activation)  # (B, N) @ (N, M)
         mean_hidden(machine, data, plan)
     average(data, False)
 
@@ -177,6 +153,20 @@ def mean_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
         for j in range(machine.c.size):
             phase.bias[r * machine.c.size + j] = machine.c[j]
     mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.long_h)
+
+
+@merged
+def draw_phase(
+    machine: Machine, data: Phase, model: Phase, plan: Plan, sites: tuple[int, int], update: int
+) -> None:
+    """Bring a model phase up to date, Eqs. (5), (6), by CD, PCD, PT or all states; and its means."""
+    if plan.restart:
+        restart(data.h, model.chains, plan, sites[1], update)
+    draw_samples(machine, model.chains, plan, sites[0], update)
+    weigh_all_states(machine, model.states)
+    if not model.filled:
+        mean_hidden(machine, model, plan)
+    average(model, model.states is not None)
 
 
 @merged
@@ -219,21 +209,3 @@ def add_up(rows: Array, weight: Array | None, wide: NDArray[np.float64], total: 
             wide[i] += share * rows[r, i]
     for i in range(total.size):
         total[i] = wide[i]
-
-
-@merged
-def gather_gradient(both: Both, data: Phase, model: Phase, plan: Plan, gradient: Gradient) -> None:
-    """<x h'>_d - <x h'>_m and the differences of the means, from rows of both phases."""
-    for i in range(gradient.x.size):
-        gradient.x[i] = data.mean.x[i] - model.mean.x[i]
-    for j in range(gradient.h.size):
-        gradient.h[j] = data.mean.h[j] - model.mean.h[j]
-    known, binary = plan.visible, plan.unit == 1 and not plan.exact
-    if binary and worth_packing(known, both.x.shape[0], both.share.shape[1]):
-        pack_columns(both.x, known, both.bits)
-        W = gradient.W[:known]  # (visible, B + R) @ (B + R, M)
-        bits_product(both.bits, both.share, False, W)
-        if known < gradient.x.size:
-            product_tn(both.x[:, known:], both.share, gradient.W[known:])
-    else:
-        product_tn(both.x, both.share, gradient.W)  # (N, B + R) @ (B + R, M)

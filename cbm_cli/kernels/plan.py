@@ -51,18 +51,9 @@ class Plan(NamedTuple):
     rounds: int = 100  # of mean field at most
 
 
-def offset_plan(
-    n: int, m: int, mu_mix: Array | None = None, lam_mix: Array | None = None, **changes: object
-) -> OffsetPlan:
-    """A plan for offsets that stay as they are, changed as asked."""
-    mu_mix = np.zeros((4, n), np.float32) if mu_mix is None else mu_mix
-    lam_mix = np.zeros((4, m), np.float32) if lam_mix is None else lam_mix
-    noisy = bool(mu_mix[3].any() or lam_mix[3].any())
-    plan = OffsetPlan(mu_mix, lam_mix, np.ones(n, np.float32), np.ones(m, np.float32), True, noisy)
-    return plan._replace(**changes)
-
-
 def plain_plan(n: int, m: int, seed: int, batch: int, **changes: object) -> Plan:
-    """A plan of PCD-1 with one chain for each row, without offsets and learning, changed as asked."""
+    """A plan of PCD-1 with one chain for each row, fixed offsets and no learning, changed as asked."""
+    mixes, factors = ([np.zeros((*shares, k), np.float32) for k in (n, m)] for shares in ((4,), ()))
+    offsets = OffsetPlan(*mixes, *factors, before=True, noisy=False)
     spans = np.tile(np.array([0, m]), (n, 1))
-    return Plan(np.uint64(seed), batch, batch, offset_plan(n, m), spans, n)._replace(**changes)
+    return Plan(np.uint64(seed), batch, batch, offsets, spans, n)._replace(**changes)

@@ -17,20 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cbm_cli.kernels import intrinsics as simd
 from cbm_cli.kernels.compiling import lean, merged
-from cbm_cli.kernels.intrinsics import (
-    add_entries,
-    add_rows,
-    add_subsets,
-    add_tile,
-    copy_sixteen,
-    gemm,
-    list_eight,
-    multiply_rows,
-    ones,
-    sixteen,
-    turn_sixteen,
-)
 from cbm_cli.kernels.machine import Array, aligned
 
 # Dense products
@@ -42,19 +30,19 @@ _ZERO = np.float32(0)
 @merged
 def product(a: Array, b: Array, out: Array) -> None:
     """out = a b: (R, K) @ (K, M)."""
-    gemm(_AS_IS, _AS_IS, b.shape[1], len(a), len(b), b, _row(b), a, _row(a), _ZERO, out, _row(out))
+    simd.gemm(_AS_IS, _AS_IS, b.shape[1], len(a), len(b), b, _row(b), a, _row(a), _ZERO, out, _row(out))
 
 
 @merged
 def product_nt(a: Array, b: Array, out: Array) -> None:
     """out = a b': (R, K) @ (M, K)'."""
-    gemm(_TURNED, _AS_IS, len(b), len(a), b.shape[1], b, _row(b), a, _row(a), _ZERO, out, _row(out))
+    simd.gemm(_TURNED, _AS_IS, len(b), len(a), b.shape[1], b, _row(b), a, _row(a), _ZERO, out, _row(out))
 
 
 @merged
 def product_tn(a: Array, b: Array, out: Array, beta: np.float32 = _ZERO) -> None:
     """out = a' b + beta out: (K, R)' @ (K, M)."""
-    gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], len(b), b, _row(b), a, _row(a), beta, out, _row(out))
+    simd.gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], len(b), b, _row(b), a, _row(a), beta, out, _row(out))
 
 
 @merged
@@ -74,9 +62,7 @@ _FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
 _SMALL_WORK = 1024  # rows times units up to which a loop over them is faster than a call of sgemm
 # Cycles to list a word; and, in a wide or narrow panel, for a row in a chunk, a unit that is on, a row in a
 # word, and the four tables of a word.
-_LIST_WORD = 6.0
-_GATHER_ROW, _GATHER_UNIT, _TABLE_ROW, _TABLE_BUILD = 40.0, 2.5, 12.0, 300.0
-_NARROW_ROW, _NARROW_UNIT, _NARROW_TABLE_ROW, _NARROW_TABLE_BUILD = 35.0, 1.2, 6.0, 80.0
+_LIST_WORD, _WIDE, _NARROW = 6.0, (40.0, 2.5, 12.0, 300.0), (35.0, 1.2, 6.0, 80.0)
 
 
 class Bits(NamedTuple):
@@ -122,7 +108,7 @@ def pack_rows(x: Array, bits: Bits) -> None:
     rows, units = x.shape
     for r in range(rows):
         for q in range(units // 16):
-            bits.words[q, r] = sixteen(x, np.int64(r * units + 16 * q))
+            bits.words[q, r] = simd.sixteen(x, np.int64(r * units + 16 * q))
         if units % 16:
             word = 0
             for i in range(units - units % 16, units):
@@ -160,12 +146,12 @@ def _list_units(bits: Bits, units: int, off: bool) -> None:
                 word, first = np.int64(bits.words[q, r]), np.int64(16 * q - t * tile)
                 if off:
                     word ^= (1 << min(16, units - 16 * q)) - 1
-                list_eight(_ON, word & 255, first, bits.on, at)
+                simd.list_eight(_ON, word & 255, first, bits.on, at)
                 at += _COUNT[word & 255]
-                list_eight(_ON, word >> 8, first + 8, bits.on, at)
+                simd.list_eight(_ON, word >> 8, first + 8, bits.on, at)
                 at += _COUNT[word >> 8]
                 if q & last == last or q == words - 1:
-                    list_eight(_ON, np.int64(0), np.int64(tile), bits.on, at)
+                    simd.list_eight(_ON, np.int64(0), np.int64(tile), bits.on, at)
                     at = start + ((at - start + 3) & ~3)
             bits.fours[t, r] = (at - start) // 4
 
@@ -188,9 +174,18 @@ def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> 
         for k in range(x.shape[1]):
             for i in range(out.shape[1]):
                 bits.tile[16 * k + i] = W[i, k]
-        multiply_rows(x, bits.tile, out)
+        simd.multiply_rows(x, bits.tile, out)
     else:
         product_nt(x, W, out)
+
+
+@merged
+def product_of_rows(x: Array, bits: Bits, W: Array, binary: bool, out: Array) -> None:
+    """out = x W for rows x (R, K) of the data or of a layer, by `binary_product` where they are binary."""
+    if binary:
+        binary_product(x, bits, W, False, out)
+    else:
+        product(x, W, out)
 
 
 @lean
@@ -219,7 +214,7 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     units, on = W.shape[1] if turned else W.shape[0], 0
     for q in range(bits.words.shape[0]):
         for word in bits.words[q]:
-            on += ones(word)
+            on += simd.ones(word)
     off = 2 * on > rows * units  # the complement: the sum of all rows less those of the units that are off
     gather = _prefers_gathering(bits, rows * units - on if off else on, columns)
     if gather:
@@ -258,13 +253,9 @@ def _prefers_gathering(bits: Bits, units: int, columns: int) -> bool:
     words, rows = bits.words.shape
     chunks, blocks = -(-16 * words // _CHUNK), -(-rows // _BLOCK)
     vectors = (columns + 15) // 16
-    wide, narrow = (vectors / 4.0, 0) if vectors > 1 else (0.0, 1)
-    gather = _LIST_WORD * words * rows
-    gather += wide * (_GATHER_ROW * chunks * rows + _GATHER_UNIT * units)
-    gather += narrow * (_NARROW_ROW * chunks * rows + _NARROW_UNIT * units)
-    table = wide * words * (_TABLE_ROW * rows + _TABLE_BUILD * blocks)
-    table += narrow * words * (_NARROW_TABLE_ROW * rows + _NARROW_TABLE_BUILD * blocks)
-    return gather < table
+    panels, (row, unit, look, build) = (vectors / 4.0, _WIDE) if vectors > 1 else (1.0, _NARROW)
+    gather = _LIST_WORD * words * rows + panels * (row * chunks * rows + unit * units)
+    return gather < panels * words * (look * rows + build * blocks)
 
 
 @lean
@@ -286,14 +277,14 @@ def _gather(
     for t in range(tiles):
         tile = bits.tile[_place(bits, W, turned, t * count, count, j, width, new or tiles > 1) :]
         if off and new:
-            add_tile(size, bits.total, t == 0, tile, count)
+            simd.add_tile(size, bits.total, t == 0, tile, count)
         for r in range(first, last):
             to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * stride), bits.fours[t, r]
             if direct and t == tiles - 1:
                 at, end = np.int64(r * columns + j), np.int64(r * columns + columns - 16)
-                add_rows(size, bits.sums, to, t == 0, tile, bits.on, on, fours, out, at, end)
+                simd.add_rows(size, bits.sums, to, t == 0, tile, bits.on, on, fours, out, at, end)
             else:
-                add_rows(size, bits.sums, to, t == 0, tile, bits.on, on, fours, bits.sums, to, to + size)
+                simd.add_rows(size, bits.sums, to, t == 0, tile, bits.on, on, fours, bits.sums, to, to + size)
 
 
 @merged
@@ -319,12 +310,12 @@ def _look_up(
     for q in range(words):
         tile = bits.tile[_place(bits, W, turned, 16 * q, 16, j, width) :]
         for k in range(4):
-            add_subsets(size, tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
+            simd.add_subsets(size, tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
         given = size, bits.sums, count, q == 0, bits.tables, bits.words, np.int64(q * rows + first)
         if direct and q == words - 1:
-            add_entries(*given, out, at, end, np.int64(columns))
+            simd.add_entries(*given, out, at, end, np.int64(columns))
         else:
-            add_entries(*given, bits.sums, np.int64(0), size, size)
+            simd.add_entries(*given, bits.sums, np.int64(0), size, size)
 
 
 @lean
@@ -349,14 +340,16 @@ def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: in
             for k in range(start, stop, 16):
                 surplus, to = max(0, k + 16 - units), (k - start) * width + v
                 at = np.int64(i * units + k - surplus)  # a last block begins earlier, and its rows move up
-                turn_sixteen(W, at, np.int64(units), tile, np.int64(to), np.int64(width))
+                simd.turn_sixteen(W, at, np.int64(units), tile, np.int64(to), np.int64(width))
                 for u in range(16 - surplus if surplus else 0):
-                    copy_sixteen(tile, np.int64(to + (u + surplus) * width), tile, np.int64(to + u * width))
+                    simd.copy_sixteen(
+                        tile, np.int64(to + (u + surplus) * width), tile, np.int64(to + u * width)
+                    )
     else:
         for k in range(start, stop):
             for v in range(0, width, 16):
                 at = k * columns + min(j + v, columns - 16)
-                copy_sixteen(W, np.int64(at), tile, np.int64((k - start) * width + v))
+                simd.copy_sixteen(W, np.int64(at), tile, np.int64((k - start) * width + v))
     tile[(stop - start) * width : (count + 1) * width] = 0
 
 
@@ -372,4 +365,4 @@ def _unload(sums: Array, first: int, last: int, j: int, width: int, out: Array) 
         else:
             for v in range(0, width, 16):
                 to = r * columns + min(j + v, columns - 16)
-                copy_sixteen(sums, np.int64(at + v), out, np.int64(to))
+                simd.copy_sixteen(sums, np.int64(at + v), out, np.int64(to))

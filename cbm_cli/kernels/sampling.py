@@ -38,6 +38,8 @@ class Chains(NamedTuple):
 
     x: Side
     h: Side
+    samples: Array  # (R, N) the states at temperature 1 after an update, where they are wanted
+    to_h: Array  # (R, M) samples W
     beta: Array  # (K,)
     energy: Array  # (K,)
     direct: bool  # every chain is one sample, so that the last sweep fills in its means
@@ -66,7 +68,7 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None
     each is one sample, its means go to ``means`` (R, M).
     """
     (chains, m), n, T = h.shape, x.shape[1], plan.temperatures
-    rounds = len(x) * T // chains
+    wanted, rounds = (x, to_h), len(x) * T // chains
     beta = np.ones(chains, np.float32)
     if T > 1:
         beta = np.tile(np.float32(np.arange(T) / (T - 1)), chains // T)
@@ -96,7 +98,8 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None
         in_long_rows = means.reshape(hidden.long_states.shape)
     u = aligned_empty(min(rounds, max(1, _CHUNK // numbers)) * numbers)
     visible = side(aligned_empty(x.shape), x, m, plan.to_visible)
-    return Chains(visible, hidden, beta, aligned_empty(chains), direct, in_long_rows, u, numbers, rounds)
+    work = beta, aligned_empty(chains), direct, in_long_rows, u
+    return Chains(visible, hidden, *wanted, *work, numbers, rounds)
 
 
 @merged
@@ -110,8 +113,10 @@ def tile(values: Array, beta: Array, out: Array) -> None:
 
 
 @merged
-def restart(means: Array, chains: Chains, plan: Plan, site: int, update: int) -> None:
-    """Draw the chains' hidden states from the data's means (B, M), for CD."""
+def restart(means: Array, chains: Chains | None, plan: Plan, site: int, update: int) -> None:
+    """Draw the chains' hidden states from the data's means (B, M), for CD; nothing without chains."""
+    if chains is None:
+        return
     h, u = chains.h.states, chains.u[: (means.size + 3) // 4 * 4]
     fill_uniform(u, plan.seed, update, site, 0)
     for r in range(h.shape[0]):
@@ -120,13 +125,13 @@ def restart(means: Array, chains: Chains, plan: Plan, site: int, update: int) ->
 
 
 @merged
-def draw_samples(
-    machine: Machine, chains: Chains, plan: Plan, site: int, update: int, x: Array, to_h: Array
-) -> None:
-    """Advance the chains through one update; fill x (R, N) with their states at temperature 1.
+def draw_samples(machine: Machine, chains: Chains | None, plan: Plan, site: int, update: int) -> None:
+    """Advance the chains, if there are any, through one update, and fill in their samples and to_h.
 
-    to_h (R, M) becomes x W, the samples' hidden activations. `reference.tempered_sweep` is a round of it.
+    `reference.tempered_sweep` is a round of it.
     """
+    if chains is None:
+        return
     tile(machine.b, chains.beta, chains.x.bias)
     tile(machine.c, chains.beta, chains.h.bias)
     hold(machine.W, False, chains.x.bits)
@@ -142,17 +147,15 @@ def draw_samples(
         if plan.temperatures > 1:
             chain_energies(machine, chains)
             swap_neighbours(chains, plan, (update * chains.rounds + r) % 2, at)
-            take_coldest(chains.x.states, plan, r, x)
-            take_coldest(chains.h.activation, plan, r, to_h)
+            take_coldest(chains.x.states, plan, r, chains.samples)
+            take_coldest(chains.h.activation, plan, r, chains.to_h)
 
 
 @lean
-def advance_chains(
-    machine: Machine, chains: Chains, plan: Plan, samples: tuple[Array, Array], first: int, last: int
-) -> None:
-    """`draw_samples` of the updates first, ..., last - 1; ``samples`` are its x and to_h."""
+def advance_chains(machine: Machine, chains: Chains, plan: Plan, first: int, last: int) -> None:
+    """`draw_samples` of the updates first, ..., last - 1."""
     for update in range(first, last):
-        draw_samples(machine, chains, plan, SAMPLER, update, *samples)
+        draw_samples(machine, chains, plan, SAMPLER, update)
 
 
 @merged

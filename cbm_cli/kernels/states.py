@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import allocating, lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine, Rows, State, aligned_empty
-from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt, worth_packing
+from cbm_cli.kernels.machine import Array, Machine, Rows, aligned_empty
+from cbm_cli.kernels.products import Bits, bits_for, product, product_nt, product_of_rows, worth_packing
 from cbm_cli.kernels.sharing import share_out
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
@@ -19,22 +19,28 @@ Wide = NDArray[np.float64]
 
 
 class AllStates(NamedTuple):
-    """Work arrays of a phase of all states: the smaller side keeps its states, the other has its means."""
+    """The rows of a phase of all states: the smaller side keeps its states, the other has its means."""
 
+    x: Array  # (R, N)
+    h: Array  # (R, M)
+    weight: Array  # (R,) their probabilities
     activation: Array  # (R, units of the larger side)
     log_weight: Wide  # (R,)
 
 
-def make_all_states(x: Array, h: Array) -> AllStates:
-    """List the states of the smaller side in x (R, N) or h (R, M)."""
+def make_all_states(x: Array, h: Array, weight: Array) -> AllStates:
+    """List the states of the smaller side in x or h; the weight (R,) gets their probabilities."""
     states, means = (h, x) if h.shape[1] <= x.shape[1] else (x, h)
     states[:] = (np.arange(len(states))[:, None] >> np.arange(states.shape[1])) & 1
-    return AllStates(aligned_empty(means.shape), np.empty(len(states), np.float64))
+    return AllStates(x, h, weight, aligned_empty(means.shape), np.empty(len(states), np.float64))
 
 
 @lean
-def weigh_all_states(machine: Machine, states: AllStates, x: Array, h: Array, weight: Array) -> None:
-    """Fill in the means of the larger side, x (R, N) or h (R, M), and weight = p, of the machine."""
+def weigh_all_states(machine: Machine, states: AllStates | None) -> None:
+    """Fill in the means of the larger side, and weight = p, of the machine; nothing without states."""
+    if states is None:
+        return
+    x, h, weight = states.x, states.h, states.weight
     W, b, c = machine.W, machine.b, machine.c
     if c.size <= b.size:
         product_nt(h, W, states.activation)  # (R, M) @ (M, N)
@@ -81,26 +87,26 @@ def softplus(a: float) -> float:
 
 
 @lean
-def activation_bound(W: Wide, b: Wide) -> float:
+def activation_bound(columns: Wide, b: Wide) -> float:
     """Largest |b_i + sum_j w_ij h_j| over all units i and states h."""
     bound = 0.0
-    for i in range(W.shape[0]):
+    for i in range(b.size):
         low = high = b[i]
-        for j in range(W.shape[1]):
-            low += min(W[i, j], 0.0)
-            high += max(W[i, j], 0.0)
+        for j in range(columns.shape[0]):
+            low += min(columns[j, i], 0.0)
+            high += max(columns[j, i], 0.0)
         bound = max(bound, high, -low)
     return bound
 
 
 @lean
-def activate(W: Wide, b: Wide, state: int, activation: Wide) -> None:
+def activate(columns: Wide, b: Wide, state: int, activation: Wide) -> None:
     """activation_i = b_i + sum of w_ij over the bits j that are set in ``state``."""
-    for i in range(W.shape[0]):
+    for i in range(b.size):
         activation[i] = b[i]
-        for j in range(W.shape[1]):
+        for j in range(columns.shape[0]):
             if (state >> j) & 1:
-                activation[i] += W[i, j]
+                activation[i] += columns[j, i]
 
 
 @lean_sum
@@ -129,7 +135,6 @@ def add_and_score(activation: Wide, step: Wide, sign: float) -> float:
 class GrayWork(NamedTuple):
     """A machine of n units and, on the smaller side, m whose states are walked through; float64."""
 
-    W: Wide  # (n, m)
     b: Wide  # (n,)
     c: Wide  # (m,)
     columns: Wide  # (m, n) W'
@@ -145,7 +150,7 @@ def make_gray(n_visible: int, n_hidden: int) -> GrayWork:
     """Allocate a walk for the partition function."""
     n, m = max(n_visible, n_hidden), min(n_visible, n_hidden)
     low = min(m, _LOW_BITS)
-    machine = np.empty((n, m)), np.empty(n), np.empty(m), np.empty((m, n))
+    machine = np.empty(n), np.empty(m), np.empty((m, n))
     return GrayWork(*machine, np.empty((low, n)), np.empty((low, n)), np.ones(n), np.empty(n), np.empty(n))
 
 
@@ -164,8 +169,8 @@ def log_z_of(W: Array, b: Array, c: Array, work: GrayWork) -> float:
     turned = c.size > b.size
     for i in range(b.size):
         for j in range(c.size):
-            row, column = (j, i) if turned else (i, j)
-            work.W[row, column] = work.columns[column, row] = W[i, j]
+            column, row = (i, j) if turned else (j, i)
+            work.columns[column, row] = W[i, j]
     for biases, own in ((work.b, c if turned else b), (work.c, b if turned else c)):
         for i in range(biases.size):
             biases[i] = own[i]
@@ -183,14 +188,14 @@ def walk_gray_code(work: GrayWork) -> float:
     z_i = exp(activation_i) is carried from state to state: neighbours in Gray code differ in one bit j,
     which multiplies z_i by exp(+-w_ij). Machines with huge parameters take the safe, slower form.
     """
-    W, b, c = work.W, work.b, work.c
-    bound = activation_bound(W, b)
+    b, c = work.b, work.c
+    bound = activation_bound(work.columns, b)
     safe, run = bound > _SAFE, max(1, int(_LARGEST_LOG / (bound + 1.0)))
     low_bits = work.rising.shape[0]
     peak, total = -np.inf, 0.0
     for block in range(1 << (c.size - low_bits)):
         gray = block << low_bits
-        activate(W, b, gray, work.activation)
+        activate(work.columns, b, gray, work.activation)
         bias = 0.0
         for j in range(c.size):
             bias += c[j] * ((gray >> j) & 1)
@@ -206,11 +211,9 @@ def walk_gray_code(work: GrayWork) -> float:
                 bias += sign * c[j]
             if safe:
                 score = bias + add_and_score(work.activation, work.columns[j], sign)
-            elif sign == 0:
-                score = bias + multiply_and_score(work.z, work.still, run)
             else:
                 factor = work.rising[j] if sign > 0 else work.falling[j]
-                score = bias + multiply_and_score(work.z, factor, run)
+                score = bias + multiply_and_score(work.z, work.still if sign == 0 else factor, run)
             if score > peak:
                 total = total * math.exp(peak - score) + 1.0
                 peak = score
@@ -251,10 +254,7 @@ def sum_of_scores(
         for r in range(block):
             for i in range(b.size):
                 x[r, i] = unit * rows[start + r, i] if r < size else np.float32(0)
-        if unit == 1:
-            binary_product(x, bits, W, False, activation)  # (R, N) @ (N, M)
-        else:
-            product(x, W, activation)
+        product_of_rows(x, bits, W, unit == 1, activation)  # (R, N) @ (N, M)
         total += unnormalised_log_likelihood(x[:size], activation[:size], b, c)
     return total
 
@@ -305,19 +305,20 @@ def make_exact(parts: Sequence[Rows], unit: float, m: int, watched: int) -> Exac
 
 
 @lean
-def evaluate_exactly(state: State, exact: Exact, best: float, values: NDArray[np.float64]) -> bool:
+def evaluate_exactly(machine: Machine, exact: Exact, best: float, values: NDArray[np.float64]) -> bool:
     """Fill in the mean log-likelihoods (parts,) in nats, and return whether Python need not look at them.
 
     It needs to if a number is not finite, if a value is rounded to more than 0, or if that of the watched
     part is better than ``best``.
     """
-    if not is_finite(state):
+    if not is_finite(machine):
         return False
-    log_z = log_z_of(state.W, state.b, state.c, exact.gray)
+    W, b, c = machine.W, machine.b, machine.c
+    log_z = log_z_of(W, b, c, exact.gray)
     for part in range(values.size):
         rows = exact.rows[exact.ends[part] : exact.ends[part + 1]]
         size = min(BLOCK, rows.shape[0])
-        given = (state.W, state.b, state.c), rows, exact.unit
+        given = (W, b, c), rows, exact.unit
         total = sum_of_scores(*given, exact.x[:size], exact.activation[:size], exact.bits)
         values[part] = total / rows.shape[0] - log_z
         if not -np.inf < values[part] <= 0 or (part == exact.watched and values[part] > best):
@@ -326,15 +327,13 @@ def evaluate_exactly(state: State, exact: Exact, best: float, values: NDArray[np
 
 
 @lean
-def is_finite(state: State) -> bool:
-    """Whether all numbers of a state are finite."""
-    for rows in (state.W, state.h, state.aside_h, state.velocity_W):
-        for r in range(rows.shape[0]):
-            for value in rows[r]:
-                if not np.isfinite(value):
-                    return False
-    vectors = state.b, state.c, state.mu, state.lam, state.velocity_b, state.velocity_c
-    for vector in vectors:
+def is_finite(machine: Machine) -> bool:
+    """Whether the machine and its offsets are finite; then so is all else that training keeps."""
+    for i in range(machine.b.size):
+        for w in machine.W[i]:
+            if not np.isfinite(w):
+                return False
+    for vector in (machine.b, machine.c, machine.mu, machine.lam):
         for value in vector:
             if not np.isfinite(value):
                 return False

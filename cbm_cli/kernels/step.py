@@ -28,27 +28,22 @@ def make_gradient(W: Array, x: Array, h: Array, spans: NDArray[np.int64]) -> Gra
 @lean
 def rate_at(plan: Plan, update: int) -> np.float32:
     """The learning rate of an update."""
-    first, last = 0, plan.rates.size - 1  # the rate's piece is one of these; halved until it is known
-    while first < last:
-        middle = (first + last + 1) // 2
-        if plan.rate_from[middle] > update:
-            last = middle - 1
-        else:
-            first = middle
-    return plan.rates[first]
+    return plan.rates[np.searchsorted(plan.rate_from, update, "right") - 1]
 
 
 @lean
-def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, rate: np.float32) -> None:
+def step(
+    machine: Machine, gradient: Gradient, velocity: Machine | None, plan: Plan, rate: np.float32
+) -> None:
     """Move a machine along its centered gradient; a negative rate descends. `reference.plain_step`."""
     if plan.l1 > 0 or plan.l2 > 0:
         decay_weights(machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1))
-    if plan.momentum > 0:
+    if velocity is None:
+        ascend(machine, gradient, plan, rate)
+    else:
         fade(velocity, plan.momentum)
         ascend(velocity, gradient, plan, rate)
         add(velocity, machine, np.float32(1))
-    else:
-        ascend(machine, gradient, plan, rate)
 
 
 @lean_sum

@@ -5,58 +5,36 @@ from typing import NamedTuple
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean, merged, specialised
-from cbm_cli.kernels.machine import (
-    Array,
-    Machine,
-    Rows,
-    State,
-    Trail,
-    aligned_empty,
-    empty_trail,
-    machine_of,
-    velocity_of,
-)
+from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, aligned_empty, empty_trail
 from cbm_cli.kernels.mean_field import Deep, make_deep
 from cbm_cli.kernels.natural import Direction, Natural, make_natural, natural_step
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import (
     Batches,
-    Both,
     Phase,
-    average,
-    gather_gradient,
+    draw_phase,
     infer_hidden,
     load_batch,
     make_batches,
-    make_both,
     make_phase,
-    mean_hidden,
-    model_rows,
 )
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
+from cbm_cli.kernels.products import Bits, bits_for, bits_product, pack_columns, product_tn, worth_packing
 from cbm_cli.kernels.random import RESTART, RESTART_ASIDE, SAMPLER, SAMPLER_ASIDE
-from cbm_cli.kernels.sampling import Chains, draw_samples, make_chains, restart
-from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
 from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
 
 
-class Source(NamedTuple):
-    """A model phase and where its rows come from: chains, or all states."""
-
-    phase: Phase
-    chains: Chains | None
-    states: AllStates | None
-
-
 class Workspace(NamedTuple):
-    """All that an update works with."""
+    """All that an update works with; rows of the data above rows of the model make one product."""
 
     machine: Machine
-    velocity: Machine
+    velocity: Machine | None
     batches: Batches
     data: Phase
-    model: Source
-    both: Both
+    model: Phase
+    x: Array  # (B + R, N) rows of both
+    share: Array  # (B + R, M)
+    bits: Bits  # x', packed
     gradient: Gradient
     noise: Means
 
@@ -75,26 +53,29 @@ class Training:
     """
 
     def __init__(self, state: State, rows: Rows, plan: Plan, direction: Direction | None = None) -> None:
-        (n, m), self.state = state.W.shape, state
-        both, data, model = make_both(n, m, plan)
+        (n, m), self.state, batch, machine = state.W.shape, state, plan.batch, state.machine
+        every = 2 ** min(n, m)  # states of the smaller side
+        count = batch + (every if plan.exact else plan.rows)
+        x, share = aligned_empty((count, n)), aligned_empty((count, m))
         work = Workspace(
-            machine_of(state),
-            velocity_of(state),
+            machine,
+            state.velocity,
             make_batches(rows, plan.unit),
-            data,
-            make_source(model, state.h, plan, plan.exact),
-            both,
+            make_phase(x[:batch], share[:batch], 1),
+            make_phase(x[batch:], share[batch:], -1, plan, None if plan.exact else state.h),
+            x,
+            share,
+            bits_for(0 if plan.exact else plan.visible, count, m),
             make_gradient(*(aligned_empty(shape) for shape in ((n, m), n, m)), plan.spans),
             make_means(n, m, multiple=4),
         )
         aside, deeper = None, n - plan.visible
         if plan.offsets_from != SAME:  # a model phase that only the offsets see
-            exact = plan.offsets_from == ALL_STATES
-            rows = model_rows(n, m, plan, exact)
-            phase = make_phase(aligned_empty((rows, n)), aligned_empty((rows, m)), 1, exact)
-            aside = make_source(phase, state.aside_h, plan, exact)
-        deep = make_deep(plan.batch, plan.visible, deeper, m, state.rounds) if deeper else None
-        natural = make_natural(direction, work.machine, work.velocity, plan.exact) if direction else None
+            count = every if plan.offsets_from == ALL_STATES else plan.rows
+            rows_aside = aligned_empty((count, n)), aligned_empty((count, m))
+            aside = make_phase(*rows_aside, 1, plan, state.aside_h)
+        deep = make_deep(batch, plan.visible, deeper, m, state.rounds) if deeper else None
+        natural = make_natural(direction, machine, plan.exact) if direction else None
         self._work = work, plan, deep, aside, natural
         self._kernel = specialised(make_updates, *self._work, empty_trail(n, m), 0, 0)
 
@@ -106,70 +87,57 @@ class Training:
         self._kernel(*self._work, trail, first, last)
 
 
-def make_source(phase: Phase, h: Array, plan: Plan, exact: bool) -> Source:
-    """Allocate the source of a model phase; h (K, M) are the hidden states of its chains."""
-    if exact:
-        return Source(phase, None, make_all_states(phase.x, phase.h))
-    return Source(phase, make_chains(h, plan, phase.x, phase.activation, phase.h), None)
-
-
 @lean
 def make_updates(
     work: Workspace,
     plan: Plan,
     deep: Deep | None,
-    aside: Source | None,
+    aside: Phase | None,
     natural: Natural | None,
     trail: Trail,
     first: int,
     last: int,
 ) -> None:
     """The loop of `Training`. If ``deep``, ``aside`` or ``natural`` is None, its code is not compiled."""
-    machine, data, gradient = work.machine, work.data, work.gradient
-    model, chains, states = work.model
+    machine, data, model, gradient = work.machine, work.data, work.model, work.gradient
     mark = np.searchsorted(trail.update, first)
     for update in range(first, last):
         load_batch(work.batches, plan, update, data.x)  # x_d (B, N)
         infer_hidden(machine, data, deep, plan)  # h_d (B, M), Eq. (6), or mean field
-        draw_phase(machine, data, model, chains, states, plan, (SAMPLER, RESTART), update)  # x_m (R, N), h_m
+        draw_phase(machine, data, model, plan, (SAMPLER, RESTART), update)  # x_m (R, N), h_m
         mean = model.mean
         if aside is not None:
-            mean = aside.phase.mean
-            sites = SAMPLER_ASIDE, RESTART_ASIDE
-            draw_phase(machine, data, aside.phase, aside.chains, aside.states, plan, sites, update)
-        gather_gradient(work.both, data, model, plan, gradient)  # <.>_d - <.>_m
+            mean = aside.mean
+            draw_phase(machine, data, aside, plan, (SAMPLER_ASIDE, RESTART_ASIDE), update)
+        gather_gradient(work, plan)  # <.>_d - <.>_m
         if plan.offsets.before:
             move_offsets(machine, data.mean, mean, work.noise, plan, update)
-        mark = keep(machine, trail, mark, update)
+        mark, rate = keep(machine, trail, mark, update), rate_at(plan, update)
         if natural is None:
-            step(machine, gradient, work.velocity, plan, rate_at(plan, update))  # Eqs. (13)-(15)
+            step(machine, gradient, work.velocity, plan, rate)  # Eqs. (13)-(15)
         else:
-            natural_step(natural, machine, gradient, data, model, plan, rate_at(plan, update))
+            natural_step(natural, machine, gradient, work.velocity, data, model, plan, rate)
         if not plan.offsets.before:
             move_offsets(machine, data.mean, mean, work.noise, plan, update)
 
 
 @merged
-def draw_phase(
-    machine: Machine,
-    data: Phase,
-    phase: Phase,
-    chains: Chains | None,
-    states: AllStates | None,
-    plan: Plan,
-    sites: tuple[int, int],
-    update: int,
-) -> None:
-    """Bring a model phase up to date, Eqs. (5), (6), by CD, PCD, PT or all states; and its means."""
-    if states is not None:
-        weigh_all_states(machine, states, phase.x, phase.h, phase.weight)
-    if chains is not None:
-        if plan.restart:
-            restart(data.h, chains, plan, sites[1], update)
-        draw_samples(machine, chains, plan, sites[0], update, phase.x, phase.activation)
-        if not chains.direct:
-            mean_hidden(machine, phase, plan)
-    average(phase, states is not None)
+def gather_gradient(work: Workspace, plan: Plan) -> None:
+    """<x h'>_d - <x h'>_m and the differences of the means, from rows of both phases."""
+    x, share, gradient, data, model = work.x, work.share, work.gradient, work.data.mean, work.model.mean
+    for i in range(gradient.x.size):
+        gradient.x[i] = data.x[i] - model.x[i]
+    for j in range(gradient.h.size):
+        gradient.h[j] = data.h[j] - model.h[j]
+    known, binary = plan.visible, plan.unit == 1 and not plan.exact
+    if binary and worth_packing(known, x.shape[0], share.shape[1]):
+        pack_columns(x, known, work.bits)
+        W = gradient.W[:known]  # (visible, B + R) @ (B + R, M)
+        bits_product(work.bits, share, False, W)
+        if known < gradient.x.size:
+            product_tn(x[:, known:], share, gradient.W[known:])
+    else:
+        product_tn(x, share, gradient.W)  # (N, B + R) @ (B + R, M)
 
 
 @merged

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from cbm_cli.kernels.annealing import Walks, anneal, make_walks
+from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.machine import Array
 from cbm_cli.kernels.sharing import share_out
 from cbm_cli.machines import streams
@@ -92,31 +92,31 @@ def ais(
     temperatures: int = TEMPERATURES,
     runs: int = RUNS,
     should_stop: ShouldStop = never,
-) -> tuple[Estimate, Walks]:
+) -> tuple[Estimate, Array]:
     """Estimate log Z by annealing from visible biases ``base`` (N,) upwards; zeros are the uniform base.
 
-    The walks come back as they end.
+    The states (R, N) at which the walks end come with it.
     """
     start = streams.generator(seed, streams.AIS_START).random((runs, len(base)))
     x = (start < expit(base.astype(np.float64))).astype(np.float32)
-    walks = walk(machine, base, x, schedule(temperatures), seed, should_stop)
-    return summarise(walks.log_weight, log_z_of_base(base, machine[0].shape[1])), walks
+    ends, log_weights = walk(machine, base, x, schedule(temperatures), seed, should_stop)
+    return summarise(log_weights, log_z_of_base(base, machine[0].shape[1])), ends
 
 
 def reverse_ais(
     machine: Plain, base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
 ) -> Estimate:
     """Estimate log Z from exact samples x (R, N) downwards; AIS tends to fall short, this to exceed it."""
-    walks = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
-    return summarise(walks.log_weight, log_z_of_base(base, machine[0].shape[1]), sign=-1)
+    _, log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
+    return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]), sign=-1)
 
 
 def walk(
     machine: Plain, base: Array, x: Array, betas: Array, seed: int, should_stop: ShouldStop = never
-) -> Walks:
-    """Walks along ``betas`` from the states x (R, N), made in short calls of the kernel.
+) -> tuple[Array, NDArray[np.float64]]:
+    """Walk along ``betas`` from the states x (R, N), in short calls of the kernel: the ends and log weights.
 
-    Those of a large machine share the cores in fixed chunks, so that their number changes no bytes.
+    Walks of a large machine share the cores in fixed chunks, so that their number changes no bytes.
     """
     size, step, at_once = _CHUNK if len(x) * machine[0].size >= _LARGE else len(x), 0, 1
     chunks = [make_walks(machine, base, x[k : k + size], k, len(x)) for k in range(0, len(x), size)]
@@ -133,8 +133,5 @@ def walk(
         if time.perf_counter() - began < LONGEST_CALL / 2:
             at_once *= 2
         step = stop
-    if len(chunks) == 1:
-        return chunks[0]
-    whole = make_walks(machine, base, np.concatenate([chunk.x for chunk in chunks]))
-    whole.log_weight[:] = np.concatenate([chunk.log_weight for chunk in chunks])
-    return whole
+    ends = np.concatenate([chunk.x for chunk in chunks])
+    return ends, np.concatenate([chunk.log_weight for chunk in chunks])

@@ -97,9 +97,8 @@ class Flat(NamedTuple):
 
 def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") -> Flat:
     """The Boltzmann machine as an RBM, in C-contiguous arrays of ``dtype``; `check_size` may refuse it."""
-    layout = Layout(machine.sizes)
-    even, odd = (layout.side(machine.biases, odd=odd) for odd in (False, True))
-    arrays = layout.flat_weights(machine.weights), even, odd, np.concatenate([[], *machine.offsets[2::2]])
+    W, b, c, mu, _ = kernel_arrays(machine)
+    arrays = W, b, c, mu[machine.sizes[0] :]
     check_size(arrays[:3], dtype, place)
     return Flat._make([*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), machine.sizes])
 

@@ -114,7 +114,7 @@ def natural_gradient(
     for k in np.ndindex(found.shape[:-1]):
         arrays: Any = [array[k] for array in (W, b, c, b, c)]  # float64, the offsets not used
         plain = Machine(*arrays)
-        work = make_natural(Direction(FISHERS[fisher], damping), plain, plain, True)
+        work = make_natural(Direction(FISHERS[fisher], damping), plain, True)
         find_moments(work, plain, *np.zeros((2, 0, len(plain.b))))
         work.gradient[:] = np.block([[gradient.W[k], gradient.b[k][:, None]], [gradient.c[k], 0.0]]).ravel()
         find_direction(work)

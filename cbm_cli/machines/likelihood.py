@@ -192,7 +192,7 @@ def _estimated(
     """Log-likelihoods or their bounds, with log Z by annealing, and proved limits of both."""
     base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.is_deep)
     check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
-    found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
+    found, ends = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
     known, unsettled, by_part = {}, dict[str, int](), dict[str, Answer]()
     for part, rows in parts.rows.items():
         if machine.is_deep:
@@ -200,7 +200,7 @@ def _estimated(
         else:
             lower = exact_scores(machine, rows, parts.unit, should_stop)
         known[part] = rows, lower
-    proved = log_z_at_least(machine, walks.x, [*known.values()], parts.unit, steps, method.seed)
+    proved = log_z_at_least(machine, ends, [*known.values()], parts.unit, steps, method.seed)
     name = "lower_bound" if machine.is_deep else "log_likelihood"
     for part, (rows, lower) in known.items():
         most, n = lower + rounding(machine) - proved, len(rows)
@@ -333,8 +333,8 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
         )
     wide = kernel_arrays(machine)
     check_size(wide[:3], np.float32, place)
-    arrays = [np.ascontiguousarray(array, np.float32) for array in wide]
-    state = State._make(arrays + [np.zeros(0, np.float32)] * (len(State._fields) - len(arrays)))
+    W, b, c, mu, lam = (np.ascontiguousarray(array, np.float32) for array in wide)
+    state = State(W, b, c, mu, lam, np.zeros(3, np.int64))
     plan = plain_plan(len(state.b), len(state.c), 0, 1, unit=np.float32(parts.unit))
     by_part = {
         part: {"cost": _over(mean_cost(state, machine.sizes, rows, plan), len(rows))}

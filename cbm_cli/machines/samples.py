@@ -139,7 +139,7 @@ def _collect(
     x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
     ladders = make_chains(h, plan, x, to_h)
     for turn, first in enumerate(range(0, count, plan.batch)):
-        advance_chains(machine, ladders, plan, (x, to_h), turn * steps, (turn + 1) * steps)
+        advance_chains(machine, ladders, plan, turn * steps, (turn + 1) * steps)
         samples, means, hidden = (array[first : first + len(x)] for array in found)
         known = samples.shape[1]  # a deep machine has more units on the side of x
         hidden[:] = random.random(hidden.shape) < expit(x[: count - first] @ machine.W + machine.c)

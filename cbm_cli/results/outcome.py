@@ -29,7 +29,7 @@ _GROUPS = ("best_machine", "pending", "pretrained")  # of arrays
 class Progress:
     """Everything that a trial needs to resume; training is a pure function of it."""
 
-    state: Any  # named tuple of arrays: machine, offsets and chains after ``update`` updates
+    state: Any  # machine, offsets and chains after ``update`` updates: kernels.machine.State
     update: int = 0
     curve: list[list[float]] = field(default_factory=list)  # evaluations so far, as in Outcome
     best_machine: MachineArrays | None = None  # at the best evaluation of a validation part, if any
@@ -44,12 +44,13 @@ class Progress:
 
     def copy(self) -> "Progress":
         """Return a copy that does not change when the original is trained and evaluated."""
-        state = self.state and type(self.state)(*(array.copy() for array in self.state))
+        state = self.state and self.state.copy()
         return replace(self, state=state, curve=[*self.curve], records=[*self.records], flaws={**self.flaws})
 
     def arrays(self, start: str = "") -> MachineArrays:
         """Return the arrays of a progress file of a trial that started from ``start``."""
-        groups = {"state": self.state._asdict()} | {name: getattr(self, name) or {} for name in _GROUPS}
+        state = {name: array for name, array in self.state._asdict().items() if array is not None}
+        groups = {"state": state} | {name: getattr(self, name) or {} for name in _GROUPS}
         facts = {name: getattr(self, name) for name in _FACTS} | {"start": start}
         return {f"{group}.{name}": array for group, its in groups.items() for name, array in its.items()} | {
             "curve": np.array(self.curve, dtype=np.float64),
@@ -71,8 +72,8 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
         for group, _, name in map(str.partition, arrays, "." * len(arrays)):
             if name:
                 groups[group][name] = arrays[f"{group}.{name}"]
-        state = {name: aligned(array) for name, array in groups.pop("state").items()}
-        state["rounds"] = state["rounds"].astype(np.int64)
+        state: dict[str, Any] = {name: aligned(array) for name, array in groups.pop("state").items()}
+        state["rounds"] = arrays["state.rounds"].astype(np.int64)  # whole: counts may exceed 2^24
         groups["best_machine"] = groups["best_machine"] or None
         records = [arrays["records"]] if arrays["records"].size else []
         facts["recorded"] = tuple(facts["recorded"])

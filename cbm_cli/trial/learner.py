@@ -72,11 +72,12 @@ class Learner:
         validation part.
         """
         trained, curve = self._training_of(state), np.empty((len(stations), len(self.columns)))
-        evaluates = specialised(evaluate_exactly, state, self.exact, best, curve[0])
+        machine = state.machine
+        evaluates = specialised(evaluate_exactly, machine, self.exact, best, curve[0])
         for made, station in enumerate(stations):
             trained(trail, first, station)
             first = station
-            if not evaluates(state, self.exact, best, curve[made]):
+            if not evaluates(machine, self.exact, best, curve[made]):
                 return curve[:made].tolist()
         return curve.tolist()
 

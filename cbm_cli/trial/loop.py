@@ -172,7 +172,7 @@ class _Course:
     def _evaluate(self, now: Progress, should_stop: Callable[[], bool]) -> bool:
         """Add a row to the curve; return whether all parameters and all values of metrics are finite."""
         names, values = self.learner.columns, None
-        if all(np.isfinite(array).all() for array in now.state):
+        if all(np.isfinite(array).all() for array in now.state.machine):
             values = self.learner.evaluate(now.state, now.update, should_stop)
             if not all(
                 np.isfinite(value) or not better(name) for name, value in zip(names, values, strict=True)

@@ -16,7 +16,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.machine import Trail, empty_trail, machine_of
+from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import limits
 from cbm_cli.machines.gradients import (
@@ -397,7 +397,7 @@ class Recording:
         """Record the final machine if training reached the last update, and all pending snapshots."""
         if len(self.marks) and self.marks[-1] == now.update:
             # Copies, since a recorder of the user may change its arrays.
-            end = (array[None].copy() for array in machine_of(now.state))
+            end = (array[None].copy() for array in now.state.machine)
             self.keep(now, Trail(np.array([now.update]), *end))
         if now.pending and len(now.pending["update"]):
             self._record(now, now.pending)

@@ -11,7 +11,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import plan as codes
-from cbm_cli.kernels.machine import Layout, State, aligned, machine_of, pairs_of
+from cbm_cli.kernels.machine import Layout, State, aligned, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Layered, kernel_arrays, sides_of
@@ -120,23 +120,23 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
 
 def state_of(machine: Layered, plan: Plan, seed: int) -> State:
     """The state of a machine, with fresh chains at random states."""
-    arrays = kernel_arrays(machine)
-    chains, parameters = streams.generator(seed, streams.CHAINS), arrays[:3]
-    rows = plan.temperatures if plan.temperatures > 1 else plan.rows
-    rows = 0 if machine.kind == "auto-encoder" else rows
-    aside = rows if plan.offsets_from == codes.INDEPENDENT else 0
-    none = np.zeros((0, 0)), np.zeros(0), np.zeros(0)
-    found = (
-        *arrays,
-        *(chains.random((count, len(arrays.c))) < 0.5 for count in (rows, aside)),
-        *(map(np.zeros_like, parameters) if plan.momentum > 0 else none),
-    )
-    return State._make([*map(aligned, found), np.zeros(3, np.int64)])
+    arrays, random = kernel_arrays(machine), streams.generator(seed, streams.CHAINS).random
+    shape = plan.temperatures if plan.temperatures > 1 else plan.rows, len(arrays.c)
+    W, b, c, mu, lam = map(aligned, arrays)
+    state = State(W, b, c, mu, lam, np.zeros(3, np.int64))
+    if machine.kind != "auto-encoder":
+        state = state._replace(h=aligned(random(shape) < 0.5))
+    if plan.offsets_from == codes.INDEPENDENT:
+        state = state._replace(aside_h=aligned(random(shape) < 0.5))
+    if plan.momentum > 0:
+        W, b, c = (aligned(np.zeros_like(array)) for array in (W, b, c))
+        state = state._replace(velocity_W=W, velocity_b=b, velocity_c=c)
+    return state
 
 
 def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layered:
     """The machine of a state; the inverse of `state_of`."""
-    kind, machine = settings.model.kind, machine_of(state)
+    kind, machine = settings.model.kind, state.machine
     if kind != "auto-encoder":
         layout = Layout(tuple(sizes))
         biases, offsets = layout.layers(machine.b, machine.c), layout.layers(machine.mu, machine.lam)

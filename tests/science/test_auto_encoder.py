@@ -8,7 +8,7 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
-from cbm_cli.kernels.machine import machine_of, pairs_of
+from cbm_cli.kernels.machine import pairs_of
 from cbm_cli.kernels.products import worth_packing
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.trial.checks import check
@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose
 from tests import oracles
 from tests.builders import evaluate_file, holds, refusal
 from tests.networks import file_of
-from tests.oracles import batch_of, copied, noises, plan, rate_of, summed_costs, wide
+from tests.oracles import batch_of, noises, plan, rate_of, summed_costs, wide
 from tests.trainings import FIXED, STEPS, coins, rbm_settings
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
@@ -38,9 +38,10 @@ def random_state(learner, seed, scale=0.7):
     """A state far from the start, where all activations bend."""
     rng = np.random.default_rng(seed)
     state = learner.start()
-    state = state._make(rng.normal(0, scale, a.shape).astype(np.float32) for a in state)
+    for array in state.machine:
+        array[...] = rng.normal(0, scale, array.shape)
     letters = learner.settings.offsets
-    for layer, pair in enumerate(pairs_of(machine_of(state), learner.sizes)):
+    for layer, pair in enumerate(pairs_of(state.machine, learner.sizes)):
         pair.mu[:] *= letters[layer] != "0"
         pair.lam[:] *= letters[layer + 1] != "0"
     return state
@@ -81,7 +82,7 @@ def moved_offsets(pairs, y, z, learner, update):
 
 
 def plain_pairs(state, sizes):
-    return [(wide(pair[:3]), wide(pair[3:])) for pair in pairs_of(machine_of(state), sizes)]
+    return [(wide(pair[:3]), wide(pair[3:])) for pair in pairs_of(state.machine, sizes)]
 
 
 def reference_descent(pairs, velocity, x, learner, its, update):
@@ -229,8 +230,8 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
     scheme = letters[0] + letters[1] * np.size(hidden) + ("^l_s" if letters != "00" else "")
     learner, costs = Learner(settings(hidden, scheme, batch=7), DATA, 3), []
     straight = random_state(learner, seed=6)
-    mirror = copied(straight)  # makes 1 - z of 1 - x
-    first = pairs_of(machine_of(mirror), learner.sizes)[0]
+    mirror = straight.copy()  # makes 1 - z of 1 - x
+    first = pairs_of(mirror.machine, learner.sizes)[0]
     first.c[:] += first.W.sum(axis=0)
     first.W[:] *= -1
     first.b[:] *= -1

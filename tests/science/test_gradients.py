@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 from tests import oracles
 from tests.builders import holds, refusal
-from tests.oracles import advance, copied, flat, moments, phases, random_state, sigmoid, wide
+from tests.oracles import advance, flat, moments, phases, random_state, sigmoid, wide
 from tests.trainings import rbm_settings
 
 SHAPES = [(3, 2), (2, 4), (4, 4), (1, 1)]
@@ -120,7 +120,7 @@ def random_start(way, seed, scale=0.7):
 
 def step_of(state, way):
     """The change of (W, b, c) in update 0."""
-    moved = copied(state)
+    moved = state.copy()
     advance(way, moved, 0, 1)
     return flat(*moved[:3]) - flat(*state[:3])
 
@@ -232,7 +232,7 @@ def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but
     advance(way, state, 0, int(30 / rate))
     assert 8 * oracles.log_likelihoods(*state[:3], bars.train).mean() > -13.86 - 0.5
     advance(way, state, int(30 / rate), 1500)
-    assert all(np.isfinite(array).all() for array in state)
+    assert all(np.isfinite(array).all() for array in state.machine)
     reached = oracles.log_likelihoods(*state[:3], bars.train).mean()
     assert bars.upper_bound - 1e-3 < reached < bars.upper_bound + 1e-9
 

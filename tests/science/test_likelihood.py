@@ -124,7 +124,7 @@ def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction):
     assert (moved == x).all()
     assert_allclose(found, log_weight, atol=1e-5)
     _, pieces = kernel_walk(machine, base, start, betas, 7, cuts=(1, 20, 21))
-    whole = estimates.walk(machine, base, start, betas, seed=7).log_weight
+    whole = estimates.walk(machine, base, start, betas, seed=7)[1]
     assert pieces.tobytes() == found.tobytes() == whole.tobytes()
     with pytest.raises(estimates.Stopped):
         estimates.walk(machine, base, start, betas, seed=7, should_stop=lambda: True)

@@ -25,7 +25,7 @@ from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests.builders import GRID, cbm, holds, problems_of, refusal, summary
 from tests.journals import contents_of, trials_of
-from tests.oracles import advance, copied, flat, log_likelihoods, moments, phases, random_state
+from tests.oracles import advance, flat, log_likelihoods, moments, phases, random_state
 from tests.trainings import finish_in_pieces, rbm_settings
 
 
@@ -249,10 +249,10 @@ WAYS = [{}, {"sampler": "exact"}, {"sampler": "PT_3"}, {"gradient": {"scale_to":
 def test_snapshots_are_the_states_that_stopping_finds(changes, order):
     learner = Learner(settings(offsets=f"am^{order}_s", **changes), DATA, 1)
     state = random_state(*learner.sizes, learner.plan, seed=1)
-    trail, start = empty_trail(*learner.sizes, MARKS), copied(state)
+    trail, start = empty_trail(*learner.sizes, MARKS), state.copy()
     advance(learner, state, 0, 20, trail)
     for k, mark in enumerate(MARKS):
-        stopped = copied(start)
+        stopped = start.copy()
         advance(learner, stopped, 0, mark)
         for name in "Wbc":
             assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))

@@ -21,10 +21,11 @@ def everything(n=300, m=130):
     random = np.random.default_rng(n + m)
     W, b, c = (random.normal(0, 0.1, shape).astype(np.float32) for shape in ((n, m), n, m))
     rows = (random.random((5000, n)) < 0.3).astype(np.uint8)
-    found, walks = ais((W, b, c), b, seed=3, temperatures=40, runs=121)
+    found, ends = ais((W, b, c), b, seed=3, temperatures=40, runs=121)
+    _, log_weights = estimates.walk((W, b, c), b, ends, estimates.schedule(40), seed=3)
     grey = (rows, 1), (7 * rows, 1 / 7)
     likelihoods = [mean_log_likelihood(W, b, c, *given, 17.0) for given in grey]
-    arrays = found.log_z, found.interval, walks.log_weight, walks.x, likelihoods
+    arrays = found.log_z, found.interval, log_weights, ends, likelihoods
     return [np.array(array).tobytes() for array in arrays]
 
 

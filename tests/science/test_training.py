@@ -8,7 +8,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.kernels.machine import Layout, Machine, aligned, aligned_empty
 from cbm_cli.kernels.step import ascend, make_gradient
-from cbm_cli.machines.files import Flat
+from cbm_cli.machines.files import Flat, sides_of
 from cbm_cli.trial.learner import Learner
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
@@ -25,10 +25,9 @@ def assert_same_state(state, trainer):
         assert_array_equal(state.h, trainer.h)
     assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)  # float32, not float64
     assert_allclose(np.concatenate(state[3:5]), np.concatenate(trainer.offsets), atol=1e-5)
-    velocity = state.velocity_W, state.velocity_b, state.velocity_c
-    assert all(bool(array.size) == (its.momentum > 0) for array in velocity)
-    if its.momentum > 0:
-        assert_allclose(flat(*velocity), flat(*trainer.velocity), atol=3e-5)
+    assert (state.velocity is not None) == (its.momentum > 0)
+    if state.velocity is not None:
+        assert_allclose(flat(*state.velocity[:3]), flat(*trainer.velocity), atol=3e-5)
 
 
 # Machines of one or several hidden layers
@@ -41,14 +40,14 @@ LAYER_ROWS |= {layers: visible_rows(layers)[[1, 3, 4, 6]] for layers in (THREE, 
 def deep_plan(layers, batch, scheme, **changes):
     layout = Layout(layers)
     mixes = [oracles.mix(letter, size) for letter, size in zip(scheme, layers, strict=True)]
-    sides = [layout.side(mixes, odd=odd) for odd in (False, True)]
+    sides = sides_of(mixes, mixes, "dbm")
     exactly = {"tolerance": 1e-7, "rounds": 1000, "spans": layout.spans(), "visible": layers[0]}
     return plan(layout.width, layout.height, batch, sides, **exactly | changes)
 
 
 def deep_state(layers, its, seed, scale=1.0, machine=None):
     weights, biases, offsets = machine or layered(layers, seed, scale)
-    sides = [Layout(layers).side(offsets, odd=odd) for odd in (False, True)]
+    sides = sides_of(offsets, offsets, "dbm")
     plain = flattened((weights, biases, offsets)).plain
     return make_state(plain, sides, its, np.random.default_rng(seed + 1))
 
