@@ -58,35 +58,20 @@ Columns = dict[str, Wide]  # name -> (T,) values
 Recorder = Callable[[Trail, Context], Columns]
 
 
-def in_pieces(scratch: Callable[[int, int, int], int]) -> Callable[[Recorder], Recorder]:
-    """Decorate a recorder to process pieces of the stack, so that its memory does not grow with the stack.
+def in_pieces(recorder: Recorder) -> Recorder:
+    """Decorate a recorder to process pieces of the stack, so that its memory does not grow with the stack."""
 
-    ``scratch(N, M, rows)`` is about how many numbers it keeps in memory for one snapshot.
-    """
+    @wraps(recorder)
+    def whole(snapshots: Trail, context: Context) -> Columns:
+        _, n, m = snapshots.W.shape
+        most = min(max(len(context.data.train), 2 ** min(n, m)), BLOCK)  # rows or states at a time
+        size = max(1, SCRATCH // (most * (n + m) + n * m))
+        starts = range(0, len(snapshots.update), size)
+        pieces = (Trail._make(array[start : start + size] for array in snapshots) for start in starts)
+        found = [recorder(piece, context) for piece in pieces]
+        return {column: np.concatenate([part[column] for part in found]) for column in found[0]}
 
-    def decorate(recorder: Recorder) -> Recorder:
-        @wraps(recorder)
-        def whole(snapshots: Trail, context: Context) -> Columns:
-            _, n, m = snapshots.W.shape
-            size = max(1, SCRATCH // scratch(n, m, len(context.data.train)))
-            starts = range(0, len(snapshots.update), size)
-            pieces = (Trail._make(array[start : start + size] for array in snapshots) for start in starts)
-            found = [recorder(piece, context) for piece in pieces]
-            return {column: np.concatenate([part[column] for part in found]) for column in found[0]}
-
-        return whole
-
-    return decorate
-
-
-def rows_scratch(n: int, m: int, rows: int) -> int:
-    """Numbers in memory for a mean over the rows of the data."""
-    return min(rows, BLOCK) * (n + m) + n * m
-
-
-def states_scratch(n: int, m: int, rows: int) -> int:
-    """Numbers in memory for an exact gradient."""
-    return min(2 ** min(n, m), BLOCK) * max(n, m) + rows_scratch(n, m, rows)
+    return whole
 
 
 # Recorders, in the order of RECORDERS
@@ -124,7 +109,7 @@ def _members(n: int, m: int) -> Wide:
     return np.hstack([rows == range(n), columns == range(m)]).astype(np.float64)
 
 
-@in_pieces(lambda n, m, rows: n * m)
+@in_pieces
 def bias_norms(snapshots: Trail, context: Context) -> Columns:
     """Euclidean norms of b and c, and of the centered machine's biases b + W lam and c + W' mu."""
     W, b, c = wide(snapshots)
@@ -139,7 +124,7 @@ def offset_values(snapshots: Trail, context: Context) -> Columns:
     return {"lam_0": snapshots.lam[:, 0].astype(np.float64)}
 
 
-@in_pieces(states_scratch)
+@in_pieces
 def offset_error(snapshots: Trail, context: Context) -> Columns:
     """Mean absolute difference between the offsets and the exact ones of the scheme.
 
@@ -155,7 +140,7 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
     return columns
 
 
-@in_pieces(lambda n, m, rows: 2 ** (n + m) * (n * m + n + m))
+@in_pieces
 def gradient_angles(snapshots: Trail, context: Context) -> Columns:
     """Angles in degrees of the exact natural gradient to the exact standard and centered ones."""
     standard, along_offsets = _exact_gradients(snapshots, context)
@@ -166,7 +151,7 @@ def gradient_angles(snapshots: Trail, context: Context) -> Columns:
     }
 
 
-@in_pieces(states_scratch)
+@in_pieces
 def gradient_norms(snapshots: Trail, context: Context) -> Columns:
     """Euclidean norms of the exact standard and centered gradients."""
     standard, along_offsets = _exact_gradients(snapshots, context)
@@ -176,7 +161,7 @@ def gradient_norms(snapshots: Trail, context: Context) -> Columns:
     }
 
 
-@in_pieces(rows_scratch)
+@in_pieces
 def hidden_activity(snapshots: Trail, context: Context) -> Columns:
     """Mean of the hidden units' activities over the training rows, and the share outside [0.05, 0.95]."""
     W, _, c = wide(snapshots)
@@ -185,7 +170,7 @@ def hidden_activity(snapshots: Trail, context: Context) -> Columns:
     return {"hidden_activity_mean": activity.mean(axis=1), "hidden_activity_extreme": extreme.mean(axis=1)}
 
 
-@in_pieces(rows_scratch)
+@in_pieces
 def reconstruction_error(snapshots: Trail, context: Context) -> Columns:
     """Mean over training rows and units of (x_i - p(x_i = 1 | h = E[h | x]))^2."""
     W, b, c = wide(snapshots)
@@ -198,7 +183,7 @@ def reconstruction_error(snapshots: Trail, context: Context) -> Columns:
     return {"reconstruction_error": error}
 
 
-@in_pieces(rows_scratch)
+@in_pieces
 def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
     """Mean free energy of the validation rows minus that of the training rows, in nats."""
     machine, parts = wide(snapshots), context.data.parts
