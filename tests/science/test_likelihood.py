@@ -178,6 +178,23 @@ def test_the_base_rate_is_the_smoothed_logit_of_the_mean():
     assert estimates.log_z_of_base(np.zeros(3, np.float32), 4) == pytest.approx(7 * np.log(2))
 
 
+def test_a_subsample_is_random_in_order_and_shared_by_all_trials():
+    rows = (np.arange(1000)[:, None] >> np.arange(10) & 1).astype(np.uint8)
+    data = Dataset("numbers", rows, test=rows[:90])
+    found, whole = (likelihood.parts_of(data, Method(rows=n)).rows for n in (100, None))
+    same = likelihood.parts_of(data, Method(rows=100, seed=2), ["train"]).rows
+    numbers = found["train"] @ (1 << np.arange(10))
+    assert (np.diff(numbers) > 0).all()
+    assert_array_equal(found["train"], same["train"])
+    assert len(numbers) == 100
+    assert 30 < (numbers < 500).sum() < 70
+    assert len({*np.diff(numbers)}) > 10  # not each tenth row
+    for part, expected in (("train", rows), ("test", rows[:90])):
+        assert_array_equal(whole[part], expected)
+    assert_array_equal(found["test"], rows[:90])
+    assert [*same] == ["train"]
+
+
 # What is proved of log Z
 
 
@@ -248,6 +265,36 @@ def test_starts_of_their_own_reach_a_state_that_neither_rows_nor_runs_know():
         found, _ = estimated(machine, rows, seed=seed, temperatures=30)
         exact = log_z([array.astype(np.float32) for array in machine])
         assert found["log_z_at_least"] == pytest.approx(exact, abs=0.01)
+
+
+def proved(machine, rows, seed):
+    """What is proved of a machine by these rows and by runs that end at x = 0."""
+    rows, ends = rows.astype(np.uint8), np.zeros((4, rows.shape[1]), np.float32)
+    known = [(rows, exact_scores(machine, rows))]
+    return certificate.log_z_at_least(machine, ends, known, 1.0, 300, seed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_mirror_image_of_a_row_reaches_a_state_that_many_hidden_units_carry(seed):
+    """Each hears 8 of 16 units and needs 6; two keep a unit on; the last one turns all off."""
+    random, a, b, c = np.random.default_rng(seed), 4.0, np.full(24, -8.0), np.full(17, -22.0)
+    state, W = random.permutation(np.arange(24) < 16), np.zeros((24, 17))
+    for j in range(16):
+        W[random.choice(np.flatnonzero(state), 8, replace=False), j] = a
+    W[:, 16] = -W.sum(axis=1)
+    machine = rbm(W, b, c)
+    assert proved(machine, ~state[None], seed) == pytest.approx(log_z(machine.plain), abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_units_that_a_hidden_unit_prefers_are_a_start(seed):
+    """Eight hidden units carry a state, the others its mirror image; one, or all, carry none."""
+    random, a = np.random.default_rng(seed), 2.0
+    sign = random.permutation(np.arange(12) % 2 * 2 - 1)
+    W = a * np.outer(sign, np.arange(16) % 2 * 2 - 1)
+    machine = rbm(W, np.full(12, -2 * a), np.full(16, -3 * a))
+    rows = np.zeros((1, 12))
+    assert proved(machine, rows, seed) == pytest.approx(log_z(machine.plain), abs=0.05)
 
 
 def test_chains_find_states_that_rows_and_runs_have_not():
