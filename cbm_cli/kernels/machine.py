@@ -1,6 +1,7 @@
 """Machines as the kernels see them, the state of a trial, and how a deep machine becomes a flat one."""
 
 from collections.abc import Sequence
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -17,8 +18,7 @@ def aligned_empty(shape: int | tuple[int, ...]) -> Array:
     """Numbers, not set yet, from a multiple of 64 bytes on: no vector lies across two cache lines."""
     size = 4 * prod(shape if isinstance(shape, tuple) else (shape,))
     work = np.empty(size + 64, np.uint8)
-    first = -work.__array_interface__["data"][0] % 64
-    return work[first : first + size].view(np.float32).reshape(shape)
+    return np.ndarray(shape, np.float32, work, -addressof(c_char.from_buffer(work)) % 64)
 
 
 def aligned(values: NDArray) -> Array:
