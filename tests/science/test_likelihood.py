@@ -108,13 +108,15 @@ def test_the_default_schedule_is_the_papers():
     assert (np.diff(betas) > 0).all()
 
 
+@pytest.mark.parametrize(("rows", "n", "m", "scale"), [(9, 6, 4, 1.0), (40, 36, 32, 0.1)])
 @pytest.mark.parametrize("direction", [1, -1])
-def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction):
-    machine, base = random_machine(6, 4, seed=2), random_machine(6, 1, seed=3)[1]
+def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction, rows, n, m, scale):
+    """Also of a machine that is large enough to add up rows of weights."""
+    machine, base = random_machine(n, m, 2, scale), random_machine(n, 1, 3, scale)[1]
     betas = estimates.schedule(40)[::direction].copy()
-    start = (np.random.default_rng(1).random((9, 6)) < 0.5).astype(np.float32)
+    start = (np.random.default_rng(1).random((rows, n)) < 0.5).astype(np.float32)
     moved, found = kernel_walk(machine, base, start, betas, 7)
-    theta, x, log_weight = wide(machine), start.astype(float), np.zeros(9)
+    theta, x, log_weight = wide(machine), start.astype(float), np.zeros(rows)
     to_h = x @ theta[0]
     for k, pair in enumerate(itertools.pairwise(betas.astype(float))):
         u_h, u_x = np.split(uniform(7, k, "sampler", to_h.size + x.size), [to_h.size])
