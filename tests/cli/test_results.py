@@ -129,6 +129,7 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     line = cbm("ls", "out").stdout.splitlines()[1]
     assert line.endswith(f"{when.astimezone():%Y-%m-%d %H:%M}")
     assert re.findall(r"(?<= )\d+(?= )", line) == ["4", "6", "8", "1", "1", "1"]
+    assert " incomplete" in line
     shown = [[one["status"] for one in found("ls", "out", run)["trials"]] for run in run_ids()[:2]]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")

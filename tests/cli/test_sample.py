@@ -167,6 +167,8 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
     one, other = (sample(*how, seed)[0]["samples"] for seed in (4, 5))
     assert_array_equal(one, machine.sample(6, 4, steps=5))
     assert (one != other).any()
+    default, _ = sample("-n", 6, "--steps", 5)
+    assert_array_equal(default["samples"], machine.sample(6, steps=5))
 
 
 @pytest.mark.parametrize(
