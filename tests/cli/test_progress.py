@@ -12,6 +12,7 @@ from cbm_cli import machine
 from cbm_cli.datasets.loading import load
 from cbm_cli.execution.agenda import Agenda, Job, make_agenda
 from cbm_cli.execution.progress import RunProgress, seconds_to_do
+from cbm_cli.execution.work import Failure
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
@@ -62,6 +63,17 @@ def test_pretraining_is_named_and_counts_as_work():
     for stage, told in ((1, "trial 0: pre-training, update 10 "), (2, "trial 0: update 10 ")):
         display.progress(one, Progress(None, 10, stage=stage))
         assert told in display.words()[0]
+
+
+def test_a_failed_trial_is_said_at_once_and_counts_as_made():
+    one, display = job(**RBM)
+    said = []
+    display.message = said.append
+    display.progress(one, Progress(None, 8))
+    display.failed(one, Failure("no memory"))
+    assert said == [f"failed: {one.title}: no memory"]
+    assert (display.share(), display.failures) == (1, 1)
+    assert numbers(display.words()[0])[0][:2] == [0, 1]
 
 
 @pytest.mark.parametrize(("begun", "first"), [(0, "3 min 10 s left"), (10, "1 min 30 s left")])

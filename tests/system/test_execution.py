@@ -115,7 +115,8 @@ def packets(monkeypatch):
     return sent
 
 
-def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(packets):
+def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(packets, monkeypatch):
+    monkeypatch.setattr(spread, "PATIENCE", 0.0)  # with runs that are stopped, not with this one
     many = toy_jobs(*[Trial] * 300)
     assert curves(run(many, 2)) == curves(run(many))
     assert len(packets) < 150
