@@ -30,7 +30,6 @@ class Options:
     select: Sequence[tuple[str, str]] = ()  # keep cells with these values; of one setting, alternatives
     choose: Sequence[str] | None = None  # settings of whose values each cell has the best; default: table's
     by: str | None = None  # part of the data that decides
-    constants: bool = False  # whether settings may be selected that do not vary
     metric: Sequence[str] = ()  # columns of curves or records
     panels: Sequence[str] | None = None  # settings that make the panels, and metric; the rest make lines
     x: str | None = None  # updates, epochs, seconds, gradient-steps; of settings: one
@@ -41,7 +40,6 @@ class Options:
     statistic: str | None = None  # of curves, median or mean; else of a trial, by default the table's
     layer: int | None = None  # hidden layer, from 1; default: the last
     data: str | None = None  # of a machine file: the rows that it is shown
-    trials: Mapping[str, int] | None = None  # the only trial of each run that is drawn
 
     @property
     def average(self) -> str:
@@ -104,14 +102,13 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         for name, manifest in ((name, store.manifest()) for name, store in stores.items())
     ]
     if only:
-        options = replace(options, trials=only)
         manifests = [it.with_cells(c for c in it.cells if c["run_id"] in only) for it in manifests]
         if sum(len(it.cells) for it in manifests) < len(only):
             told = "the grid that was last run does not have all of these runs; run their grid again"
             raise CbmError(f"{' '.join(names)}: {told}")
-    selected = select_cells(manifests, options.select, options.constants)
+    selected = select_cells(manifests, options.select)
     pairs = zip(stores.values(), selected, strict=True)
-    shown = [_shown(store, manifest, options) for store, manifest in pairs if manifest.cells]
+    shown = [_shown(store, manifest, options, only) for store, manifest in pairs if manifest.cells]
     every = [cell for cells in shown for cell in cells]
     done = [cell for cell in every if len(cell.rows)]
     if not done:
@@ -135,30 +132,30 @@ def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """Say what makes the values of cells doubtful, and how `cbm evaluate` made them."""
+    """Say how `cbm evaluate` made the values of cells, and of how many trials they are doubtful."""
     notes = [note.removesuffix(".") for note in made_note(cells)]
-    if cells[0].measure.metric.better <= 0:
-        return notes
-    told = []
-    if doubtful := sum(cell.doubtful for cell in cells):
-        told.append(f"the last log Z of {doubtful:,} of {count(sum(cell.n for cell in cells), 'trial')}")
-    if bounded := sum(int(cell.bounded.sum()) for cell in cells):
-        told.append(f"{count(bounded, 'value')} disproved, and taken as the most that known states allow")
-    return [*notes, *[f"Open markers: doubtful estimates ({'; '.join(told)})"] * bool(told)]
+    doubted = sum(int((cell.doubts | cell.bounded).sum()) for cell in cells)
+    if cells[0].measure.metric.better > 0 and doubted:
+        trials = count(sum(cell.n for cell in cells), "trial")
+        notes.append(f"Open markers: estimates of {doubted:,} of {trials} are doubtful or disproved")
+    return notes
 
 
-def _shown(store: Store, manifest: Manifest, options: Options) -> Cells:
-    """Return the cells of an experiment, with the best values of settings if any are to be chosen."""
+def _shown(store: Store, manifest: Manifest, options: Options, only: Mapping[str, int]) -> Cells:
+    """Return the cells of an experiment, with the best values of settings if any are to be chosen.
+
+    ``only`` has the one trial of each run that is drawn; without any, all trials are.
+    """
     summary = store.summary()
     cells = make_cells(Trials(summary, store), manifest, Measure(Metric("")))
     choosing = choosing_of(manifest.table, options.choose, options.by)
     if choosing and not summary.empty:
         known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone
         cells = with_measure(cells, choosing, next(iter(known), None), options.statistic)
-    if (wanted := options.trials) is None:
+    if not only:
         return cells
     numbers = summary["trial"].to_numpy()
-    kept = (cell.rows[numbers[cell.rows] == wanted[cell.settings["run_id"]]] for cell in cells)
+    kept = (cell.rows[numbers[cell.rows] == only[cell.settings["run_id"]]] for cell in cells)
     return replace(cells, cells=[replace(cell, rows=rows) for cell, rows in zip(cells, kept, strict=True)])
 
 

@@ -18,7 +18,7 @@ from cbm_cli.report.chosen import Chosen, Limits, Options, choose
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, names_of
 from cbm_cli.results import Metric, Results
-from cbm_cli.results.cells import Cell, Measure, mean
+from cbm_cli.results.cells import Cell, Floats, Measure, finite, mean
 from cbm_cli.results.outcome import default_metric, fewest_effective
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count, text_of
@@ -37,7 +37,6 @@ _COUNTS = {
     "doubtful": "Open markers: doubtful estimates by AIS, with an effective sample size below a tenth of the "
     "runs ({doubtful:,} of {estimates:,})",
     "disproved": "{disproved:,} of these are disproved, and drawn at the most that known states allow",
-    "unjudged": "AIS: effective sample sizes of some trials were not kept",
 }
 
 
@@ -52,11 +51,12 @@ class Curve:
     # (points, trials), indexed by the x axis; likelihoods and costs in the table's scale. A trial that
     # stopped early keeps its last value, one that diverged has none from there on.
     trials: pd.DataFrame
+    # share of the trials whose estimate is doubtful at each evaluation, which alone have markers
+    doubt: pd.Series
     # trials that diverged, have gaps or stopped before others; estimates by AIS, those of too few effective
-    # runs (doubtful), and whether the effective runs of some are not known (unjudged)
+    # runs (doubtful), and those that known states disprove
     counts: Mapping[str, int] = field(default_factory=dict)
     bound: float | None = None  # upper bound in the same scale
-    doubt: pd.Series | None = None  # share of the trials whose estimate is doubtful, (points,)
     choice: str = ""  # values that were chosen for it, in words
     look: Look = field(default_factory=dict)
 
@@ -154,17 +154,14 @@ def _curve(chosen: Chosen, cell: Cell, keys: tuple[Key, Key], x: str, options: O
     holes = trials.isna().any().to_numpy() & ~np.array([lost for _, lost in known])
     counts = {"diverged": sum(lost for _, lost in known), "gaps": int(holes.sum())}
     counts["stopped"] = sum(curve.index[-1] < trials.index[-1] for curve, lost in known if not lost)
-    doubt, of_ais = _doubts(cell) if metric.better > 0 else (None, {})
+    doubt, of_ais = _doubts(cell, trials.index)
     if options.smooth > 1:
         trials = trials.apply(_running_mean, width=options.smooth)
     first, step = _steps(cell, x)
-    trials.index = first + trials.index * step
-    doubt = None if doubt is None else doubt.set_axis(first + doubt.index * step)
-    manifest = chosen.stores[cell.settings["experiment"]].manifest()
-    bound = manifest.upper_bounds.get(cell.settings["data"]) if metric.better > 0 else None
-    bound = None if bound is None else bound * float(cell.scale[0])
-    data, choice = cell.settings["data"], chosen.choice(cell)
-    return Curve(*keys, data, metric, trials, counts | of_ais, bound, doubt, choice)
+    trials.index = doubt.index = first + trials.index * step
+    data, bounds = cell.settings["data"], chosen.stores[cell.settings["experiment"]].manifest().upper_bounds
+    bound = bounds[data] * float(cell.scale[0]) if metric.better > 0 and data in bounds else None
+    return Curve(*keys, data, metric, trials, doubt, counts | of_ais, bound, chosen.choice(cell))
 
 
 def _steps(cell: Cell, x: str) -> tuple[float, float]:
@@ -190,18 +187,17 @@ def _between(trials: pd.DataFrame, ends: Limits) -> pd.DataFrame:
     return trials.loc[slice(*ends)]
 
 
-def _doubts(cell: Cell) -> tuple[pd.Series | None, dict[str, int]]:
+def _doubts(cell: Cell, evaluated: pd.Index) -> tuple[pd.Series, dict[str, int]]:
     """Return the share of trials whose estimates by AIS have too few effective runs, and their numbers."""
-    row, frames = cell.trials.frame.iloc[cell.rows[0]], cell.frames()
-    known = [frame.set_index("update") for frame in frames if "effective_sample_size" in frame]
-    unjudged = int(row["evaluate_method"] == "ais" and len(known) < len(frames))
-    if not known:
-        return None, {"unjudged": unjudged}
-    sizes = pd.concat([frame["effective_sample_size"] for frame in known], axis=1)
-    doubtful = sizes < fewest_effective(row["evaluate_runs"])
-    counts = {"doubtful": int(doubtful.sum().sum()), "estimates": int(sizes.count().sum())}
-    counts |= {"disproved": int((sizes == 0).sum().sum()), "unjudged": unjudged}
-    return doubtful.sum(axis=1) / sizes.count(axis=1), counts
+    column = "effective_sample_size"
+    known = [frame.set_index("update")[column] for frame in cell.frames() if column in frame]
+    if cell.measure.metric.better <= 0 or not known:
+        return pd.Series(0.0, evaluated), {}
+    sizes = pd.concat(known, axis=1)
+    doubtful = sizes < fewest_effective(cell.trials.frame["evaluate_runs"].iloc[cell.rows[0]])
+    counts = {"doubtful": doubtful, "estimates": sizes.notna(), "disproved": sizes == 0}
+    share = doubtful.sum(axis=1) / sizes.count(axis=1)
+    return share.reindex(evaluated), {name: int(which.sum().sum()) for name, which in counts.items()}
 
 
 def _running_mean(values: pd.Series, width: float) -> pd.Series:
@@ -239,30 +235,24 @@ def line_panels(drawn: Curves, options: Options) -> list[Panel]:
         unit = "degrees" if metric.column.startswith("angle_") else metric.unit(drawn.scale)
         names = {name: curve.look for name, curve in zip(_names_of(drawn, curves), curves, strict=True)}
         names |= {} if bound is None else {"upper bound": BOUND}
-        scale = measured if options.ylim == (None, None) else None
         labels = names_of(drawn.panels, key), drawn.xlabel, words + f" ({unit})" * bool(unit)
         draw = partial(_draw, drawn, curves, ends, bound, options)
-        panels.append(Panel(draw, key, *labels, scale, names, [*_notes(drawn, curves, options), *notes]))
+        panels.append(Panel(draw, key, *labels, measured, names, [*_notes(drawn, curves, options), *notes]))
     return panels
 
 
 def _y_axis(drawn: Curves, curves: Sequence[Curve], options: Options) -> tuple[Ends, float | None, list[str]]:
     """Return the lowest and the highest value to show, the upper bound if it is drawn, and notes.
 
-    If curves that diverge, or untrained machines, would take more than half of the height, the axis ends
-    beyond the worst beginning by half of what is learned from there on, at least by a twentieth of it. The
-    beginning is the better of a curve's first two points. Half of all points are shown in any case. A bound
-    takes at most a third of the height.
+    What diverges does not flatten the others, see `far_end`. A bound takes at most a third of the height.
     """
     better, tables = curves[0].metric.better, [summarised(it.trials, options.average) for it in curves]
     values, notes = pd.concat(tables), list[str]()
     (low, high), (first, last) = (float(of(values.to_numpy())) for of in (np.nanmin, np.nanmax)), options.ylim
     if better and not drawn.points and options.ylim == (None, None):
-        lines = [better * it["line"] for it in tables]
-        start, best = min(it.iloc[:2].max() for it in lines), max(it.max() for it in lines)
-        end = min(start - max((best - start) / 2, abs(start) / 20), float(pd.concat(lines).median()))
-        if better * (low if better > 0 else high) < 2 * end - best:
-            low, high = (end, high) if better > 0 else (low, -end)
+        end = far_end([it["line"] for it in tables], values.to_numpy(), better)
+        if end is not None:
+            low, high = (end, high) if better > 0 else (low, end)
             notes.append(f"Values far {'below' if better > 0 else 'above'} the first ones are not shown")
     low, high = low if first is None else first, high if last is None else last
     bounds = {it.bound for it in curves}
@@ -271,6 +261,19 @@ def _y_axis(drawn: Curves, curves: Sequence[Curve], options: Options) -> tuple[E
         notes.append(f"Upper bound, not shown: {bound:.4g}")
         bound = None
     return (low, high if bound is None else max(values["line"].max(), bound)), bound, notes
+
+
+def far_end(lines: Sequence[pd.Series], points: Floats, better: int) -> float | None:
+    """Return where an axis ends before points that are far worse than others; None where it shows all.
+
+    If curves that diverge, or untrained machines, would take more than half of the height, the axis ends
+    beyond the worst beginning of lines by half of what is learned from there on, at least by a twentieth of
+    it. The beginning is the better of a line's first two points. Half of all points are shown in any case.
+    """
+    start = min(((better * line).iloc[:2].max() for line in lines), default=np.nan)
+    best = max(((better * line).max() for line in lines), default=np.nan)
+    end = min(start - max((best - start) / 2, abs(start) / 20), float(np.nanmedian(better * points)))
+    return better * end if np.nanmin(better * points) < 2 * end - best else None
 
 
 def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
@@ -319,30 +322,26 @@ def _draw(
         axes.plot(found["line"], **style | {"marker": ""})
         for face, doubted in ((look["color"], False), ("white", True)):
             points = style | {"linestyle": "", "markerfacecolor": face, "zorder": 3}
-            axes.plot(marked["line"][(marked["doubt"] >= 0.5) == doubted], **points)
+            axes.plot(marked["line"][(curve.doubt[marked.index] >= 0.5) == doubted], **points)
     if bound is not None:
         axes.axhline(bound, **BOUND)
     _set_x_axis(axes, drawn, options)
     values = np.concatenate([curve.trials.to_numpy().ravel() for curve in drawn.curves])
-    set_ends(axes, "y", ends, 0.04, options.ylim, values if "y" in options.log else None)
+    set_ends(axes, "y", np.append(values.clip(*ends), ends), 0.04, options)
 
 
 def _marked(drawn: Curves, curve: Curve, found: pd.DataFrame, shift: float) -> pd.DataFrame:
-    """Return a line where it has markers, with its band, and the share of doubtful estimates.
+    """Return a line, with its band, at the evaluations that have markers.
 
-    If evaluations are few, or estimates, each has a marker. Other lines have some at regular places, which
-    another ``shift`` moves, so that lines which hide each other show theirs in turn.
+    If evaluations are few, or estimates, each has a marker. Other lines have some at about regular places,
+    which another ``shift`` moves, so that lines which hide each other show theirs in turn.
     """
-    most = _ESTIMATES if curve.doubt is not None else 2 * _MARKS
-    doubt = 0.0 if curve.doubt is None else curve.doubt.reindex(found.index)
-    if drawn.points or len(found) <= most:
-        return found.assign(doubt=doubt)
-    first, last = found.index[[0, -1]]
+    its = found.loc[found.index.isin(curve.doubt.index)]
+    if drawn.points or len(its) <= (_ESTIMATES if curve.counts.get("estimates") else 2 * _MARKS):
+        return its
+    first, last = its.index[[0, -1]]
     places = first + (np.arange(_MARKS) + shift) / _MARKS * (last - first)
-    if curve.doubt is not None:
-        places = found.index[np.unique(np.searchsorted(found.index, places))]
-    whole = found.assign(doubt=doubt).reindex(found.index.union(places)).interpolate("index")
-    return whole.loc[places]
+    return its.iloc[np.unique(its.index.get_indexer(places, method="nearest"))]
 
 
 def _has_bars(drawn: Curves, curves: Sequence[Curve]) -> bool:
@@ -354,11 +353,9 @@ def _has_bars(drawn: Curves, curves: Sequence[Curve]) -> bool:
 def _set_x_axis(axes: Axes, drawn: Curves, options: Options) -> None:
     """Set the ends and the numbers of the x axis; an axis from 0 begins at the y axis."""
     values = np.unique(np.concatenate([curve.trials.index for curve in drawn.curves]))
-    low, high = values[0], values[-1]
-    logarithmic = values if "x" in options.log else None
-    if not (drawn.points or "x" in options.log) and 0 <= low < 0.5 * high:
-        low = 0.0
-    set_ends(axes, "x", (low, high), 0.08 if drawn.points else 0.02, options.xlim, logarithmic)
+    if not (drawn.points or "x" in options.log) and 0 <= values[0] < 0.5 * values[-1]:
+        values = np.append(0.0, values)
+    set_ends(axes, "x", values, 0.08 if drawn.points else 0.02, options)
     first, last = axes.get_xlim()
     inside = values[(first <= values) & (values <= last)]
     if drawn.points and 0 < len(inside) <= _MOST_TICKS:
@@ -370,29 +367,27 @@ def _set_x_axis(axes: Axes, drawn: Curves, options: Options) -> None:
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def set_ends(
-    axes: Axes, name: str, ends: Ends, margin: float, fixed: Limits, logarithmic: Any = None
-) -> None:
-    """Set the ends of the x or the y axis, with a margin where they are not fixed.
+def set_ends(axes: Axes, name: str, values: Floats, margin: float, options: Options) -> None:
+    """Set the ends of the x or the y axis to those of values, with a margin where they are not asked for.
 
-    The axis is ``logarithmic`` if these values are given; it is linear around 0 if there are any up to it.
+    A logarithmic axis is linear around 0 if there are values up to it.
     """
-    if logarithmic is not None:
-        known = logarithmic[np.isfinite(logarithmic)]
-        least = np.abs(known[known != 0]).min(initial=np.inf)
-        scale = {"linthresh": least} if known.min(initial=1.0) <= 0 and np.isfinite(least) else {}
+    axis, fixed = getattr(axes, f"{name}axis"), np.array(getattr(options, f"{name}lim"), float)
+    values = np.fmin(np.fmax(finite(values), fixed[0]), fixed[1])  # NaN: no end is asked for
+    low, high = values.min(), values.max()
+    if name in options.log:
+        least = np.abs(values[values != 0]).min(initial=np.inf)
+        scale = {"linthresh": least} if low <= 0 and np.isfinite(least) else {}
         getattr(axes, f"set_{name}scale")("symlog" if scale else "log", **scale)
-        if scale and known.max() < 0 and known.min() > -10 * least:  # numbers of which none is a power of ten
-            getattr(axes, f"{name}axis").set_major_locator(AutoLocator())
-            getattr(axes, f"{name}axis").set_major_formatter(ScalarFormatter())
-    low, high = ends
+        if scale and high < 0 and low > -10 * least:  # numbers of which none is a power of ten
+            axis.set_major_locator(AutoLocator())
+            axis.set_major_formatter(ScalarFormatter())
     if low == high:  # a constant
         low, high = (low - abs(low) / 10, high + abs(high) / 10) if low else (0.0, 1.0)
-    transform = getattr(axes, f"{name}axis").get_transform()
-    first, last = transform.transform([low, high])
+    first, last = axis.get_transform().transform([low, high])
     beyond = margin * (last - first)
-    both = zip(fixed, transform.inverted().transform([first - beyond, last + beyond]), strict=True)
-    getattr(axes, f"set_{name}lim")(*(free if end is None else end for end, free in both))
+    free = axis.get_transform().inverted().transform([first - beyond, last + beyond])
+    getattr(axes, f"set_{name}lim")(np.where(np.isnan(fixed), free, fixed))
 
 
 def refuse_outside(name: str, values: Sequence[Any], fixed: Limits) -> None:

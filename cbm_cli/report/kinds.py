@@ -44,8 +44,7 @@ def draw(results: Results | None, kind: str, names: Sequence[str], options: Opti
     refuse_without_effect(options, without_effect, kind)
     statistics = ("median", "mean") if kind == "curves" else STATISTICS
     if options.statistic not in (None, *statistics):
-        told = f"--statistic {options.statistic}: {kind} shows {' or '.join(statistics)}"
-        raise CbmError(told)
+        raise CbmError(f"--statistic {options.statistic}: {kind} shows {' or '.join(statistics)}")
     if kind in _OF_RESULTS and (files := [*filter(is_machine_file, names)]):
         raise CbmError(f"{files[0]}: is a machine; {kind} are of an experiment, or of a trial as RUN:TRIAL")
     if kind in _OF_RESULTS and results and not names:

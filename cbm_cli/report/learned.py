@@ -190,8 +190,7 @@ def samples_panels(results: Results | None, names: Sequence[str], options: Optio
 
     def rows_of(machine: Layered) -> NDArray:
         if machine.kind == "auto-encoder":
-            told = "samples: an auto encoder has no distribution to draw from; see filters or activity"
-            raise CbmError(told)
+            raise CbmError("samples: an auto encoder has none to draw; see filters or activity")
         sampler = parse_sampler("PT_10")
         return draw(flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1, start=None).samples
 

@@ -42,22 +42,20 @@ def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
 def _section(results: Results, store: Store) -> dict[str, Any]:
     """Return everything that the page shows of an experiment."""
     manifest = store.manifest()
-    settings, frame = manifest.cells, store.summary()
-    run_ids = [one["run_id"] for one in settings]
+    cells, frame = manifest.cells, store.summary()
+    run_ids = [one["run_id"] for one in cells]
     runs = [run for run in list_runs(store) if run["run_id"] in run_ids]
     frame = frame[frame["run_id"].isin(run_ids)] if len(frame) else frame
-    texts = {
-        c: list(dict.fromkeys(text_of(one.get(c)) for one in settings)) for c in settings[0] if c != "run_id"
-    }
-    cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
+    texts = {c: dict.fromkeys(text_of(one.get(c)) for one in cells) for c in cells[0] if c != "run_id"}
+    shown = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
     failed: dict[tuple[str, str], list[str]] = {}
     for run_id, number in [(run, number) for run in run_ids for number in sorted(store.failed(run))]:
         why = store.failure(run_id, number).strip().rpartition("\n")[2].strip() or "no reason is known"
         failed.setdefault((run_id, why[:300]), []).append(str(number))
     gaps, parts = list[str](), dict[str, Any]()
     for name, make in {
-        "table": lambda: build_table(with_measure(cells, choosing_of(manifest.table))).sheet(),
-        "cells": lambda: _every_cell(with_measure(cells, None)),
+        "table": lambda: build_table(with_measure(shown, choosing_of(manifest.table))).sheet(),
+        "cells": lambda: _every_cell(with_measure(shown, None)),
         "curves": lambda: _curves(results, store, manifest),
     }.items():
         try:
@@ -93,8 +91,9 @@ def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
 def _curves(results: Results, store: Store, manifest: Manifest) -> list[tuple[str, str, str]]:
     """Return each data set, a picture of its curves as SVG, and the caption."""
     found = []
-    for data in dict.fromkeys(text_of(cell["data"]) for cell in manifest.cells):
-        options = Options([("data", data)], constants=True)
+    sets = dict.fromkeys(text_of(cell["data"]) for cell in manifest.cells)
+    for data in sets:
+        options = Options([("data", data)] if len(sets) > 1 else ())
         picture = compose(draw(results, "curves", [store.experiment], options), "page")
         style = {"svg.fonttype": "path", "svg.hashsalt": f"{store.experiment} {data}"}
         svg = picture.content(".svg", **style).decode()

@@ -109,8 +109,7 @@ def compose(panels: Sequence[Panel], size: Size = None, title: str | None = None
             if looks is None:
                 lines = ScaledTranslation(0, -3.5 * rcParams["font.size"] / 72, figure.dpi_scale_trans)
                 below = {"bbox_to_anchor": (0.5, 0), "bbox_transform": axes.transAxes + lines}
-                handles = _handles(panel.looks)
-                axes.legend(handles=handles, loc="upper center", fontsize="small", **below)
+                axes.legend(handles=_handles(panel.looks), loc="upper center", fontsize="small", **below)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
         if several and title:
@@ -133,8 +132,6 @@ def _across(keys: Sequence[Key], size: Size) -> int:
     for across in (len(keys) // len({key[:1] for key in keys}), len({key[-1:] for key in keys})):
         if 1 < across <= widest and len(keys) % across == 0:
             return across
-    if size == "column" and len(keys) == 3:
-        return 1
     return len(keys) if len(keys) <= widest else 2 if len(keys) == 4 or widest == 2 else 3
 
 

@@ -1,6 +1,7 @@
 """The value of a trial that the table shows: of every trial, and against a setting."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.words import name_of
-from cbm_cli.report.chosen import Chosen, Options, choose, notes_of, shown_cells
-from cbm_cli.report.curves import Curve, Curves, line_panels, refuse_outside, set_ends
+from cbm_cli.report.chosen import Chosen, Limits, Options, choose, notes_of, shown_cells
+from cbm_cli.report.curves import Curve, Curves, far_end, line_panels, refuse_outside, set_ends
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import Look, in_words, looks_of, names_of, plain
 from cbm_cli.results import Results
@@ -29,28 +30,30 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
     """Draw the value that the table shows and the final value of every trial, with median and quartiles."""
     chosen = choose(results, experiments, options)
     cells = shown_cells(chosen, options)
-    measure, (low, high) = cells[0].measure, np.array(options.ylim, float)  # NaN without an end
-    unit, both = measure.metric.unit(measure.scale), measure.statistic != "final"
+    measure, both = cells[0].measure, cells[0].measure.statistic != "final"
+    unit, within, sets = measure.metric.unit(measure.scale), dict[Key, list[Cell]](), dict[str, list[Cell]]()
+    for cell in cells:
+        within.setdefault(key_of(cell.settings, chosen.panels), []).append(cell)
+        sets.setdefault(cell.settings["data"], []).append(cell)
     refuse_outside("y", [_values(cells)], options.ylim)
     looks = looks_of(list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)), chosen.lines)
     grey: Look = {"color": "#555555", "linestyle": "", "marker": "o"}
     pale = grey | {"markerfacecolor": to_rgba("#555555", _PALE)}
-    panels = []
-    for key in dict.fromkeys(key_of(cell.settings, chosen.panels) for cell in cells):
-        its = [cell for cell in cells if key_of(cell.settings, chosen.panels) == key]
+    legend = {_said(measure): pale, "final value": grey} if both else {}
+    label, panels = in_words(measure.metric.column) + f" ({unit})" * bool(unit), []
+    for key, its in within.items():
         lost, values = sum(int((~np.isfinite(cell.final)).sum()) for cell in its), _values(its)
+        data = its[0].settings["data"]
+        own = replace(options, ylim=_limits(sets[data], options))
+        low, high = np.array(own.ylim, float)  # NaN without an end
         beyond = int(((values < low) | (values > high)).sum())
         notes = [f"A marker for each trial{', final values on the right' * both}; bars: median and quartiles"]
         notes += [f"{count(lost, 'diverged trial')} left out"] * bool(lost)
         notes += [f"{count(beyond, 'value')} beyond the axis"] * bool(beyond)
-        data = its[0].settings["data"]
-        shown = _values([cell for cell in cells if cell.settings["data"] == data])
-        draw = partial(_draw, chosen, its, looks, shown, options)
-        label = in_words(measure.metric.column) + f" ({unit})" * bool(unit)
-        scale = (data, "finals") if options.ylim == (None, None) else None
-        legend = {_said(measure): pale, "final value": grey} if both else {}
         notes += [*notes_of(its), *chosen.notes]
-        panels.append(Panel(draw, key, names_of(chosen.panels, key), "", label, scale, legend, notes))
+        draw = partial(_draw, chosen, its, looks, _values(sets[data]), own)
+        words = names_of(chosen.panels, key)
+        panels.append(Panel(draw, key, words, "", label, (data, "finals"), legend, notes))
     return panels
 
 
@@ -58,6 +61,18 @@ def _values(cells: Sequence[Cell]) -> Floats:
     """Return the finite values of cells that are drawn."""
     both = cells[0].measure.statistic != "final"
     return finite(np.concatenate([of for cell in cells for of in (*[cell.value] * both, cell.final)]))
+
+
+def _limits(cells: Sequence[Cell], options: Options) -> Limits:
+    """Return the ends of the axis that are asked for, else where it is cut as that of curves."""
+    values, better = _values(cells), cells[0].measure.metric.better
+    if options.ylim != (None, None) or not (better and values.size):
+        return options.ylim
+    with suppress(IncompleteError):  # results may be kept without curves
+        lines = [one.replace([np.inf, -np.inf], np.nan).dropna() for cell in cells for one in cell.curves()]
+        end = far_end([line for line in lines if len(line)], values, better)
+        return (end, None) if better > 0 else (None, end)
+    return options.ylim
 
 
 def _draw(
@@ -76,8 +91,7 @@ def _draw(
     axes.set_xticks(range(len(names)), names, **turned)
     axes.set_xlim(-0.6, len(names) - 0.4)
     if shown.size:
-        ends = shown.min(), shown.max()
-        set_ends(axes, "y", ends, 0.04, options.ylim, shown if "y" in options.log else None)
+        set_ends(axes, "y", shown, 0.04, options)
 
 
 def _draw_trials(
@@ -110,18 +124,18 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
     for keys, points in found.items():
         trials = pd.DataFrame({x: pd.Series(cell.values) for x, cell in points.items()}).T.sort_index()
         trials = trials.replace([np.inf, -np.inf], np.nan).dropna(how="all")
-        judged = {x: cell for x, cell in points.items() if cell.n and metric.better > 0}
-        doubt = pd.Series({x: (it.doubts | it.bounded).mean() for x, it in judged.items()}, dtype=float)
-        curves.append(Curve(*keys, metric, trials, doubt=doubt))
-    known = [curve for curve in curves if len(curve.trials)]
-    if not known:
+        known = {x: metric.better > 0 and points[x].doubts | points[x].bounded for x in trials.index}
+        doubt = pd.Series({x: np.mean(doubts) for x, doubts in known.items()}, dtype=float)
+        curves.append(Curve(*keys, metric, trials, doubt))
+    curves = [curve for curve in curves if len(curve.trials)]
+    if not curves:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
-    values = np.unique(np.concatenate([curve.trials.index for curve in known]))
+    values = np.unique(np.concatenate([curve.trials.index for curve in curves]))
     refuse_outside("x", [values], options.xlim)
     above, name = values[values > 0], plain(name_of(column))
     powers = bool(len(above) > 1 and values[0] >= 0 and values[-1] >= 10 * above[0])
     log = {*options.log, *["x"] * powers}
-    drawn = Curves(known, lines, panels, scale, name, chosen.notes, points=True)
+    drawn = Curves(curves, lines, panels, scale, name, chosen.notes, points=True)
     notes = [f"The {said} of each trial{f', the {name} on a logarithmic axis' * ('x' in log)}"]
     found_panels = line_panels(drawn, replace(options, statistic="mean", log=[*log]))
     return [replace(it, notes=[*notes, *notes_of(cells), *it.notes]) for it in found_panels]

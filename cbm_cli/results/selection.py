@@ -69,15 +69,15 @@ def columns_named(
     return found
 
 
-def select_cells(manifests: Sequence[Manifest], wanted: Wanted, constants: bool = False) -> list[Manifest]:
+def select_cells(manifests: Sequence[Manifest], wanted: Wanted) -> list[Manifest]:
     """Return manifests with the wanted cells only, of which some may have none.
 
-    Numbers may be written in any way, as 0.1 or 1e-1. CbmError for a setting that is unknown, or does not
-    vary unless ``constants`` may be named, and for a value that no cell of any manifest has.
+    Numbers may be written in any way, as 0.1 or 1e-1. CbmError for a setting that is unknown or does
+    not vary, and for a value that no cell of any manifest has.
     """
     cells, tests = [cell for manifest in manifests for cell in manifest.cells], dict[Key, set[str]]()
     for name, value in wanted:
-        columns = columns_named(name, cells, "--select", not constants)
+        columns = columns_named(name, cells, "--select", varying=True)
         there = {key[0] for key in (key_of(cell, columns) for cell in cells) if len({*key}) == 1}
         for one in [value] if value in there else map(str.strip, _COMMA.split(value)):
             try:

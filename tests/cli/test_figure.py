@@ -201,6 +201,9 @@ def test_single_trials_are_drawn_by_their_names(results, toys):
     for curve, its in zip(curves.values(), trials, strict=True):
         assert_allclose(curve.line, 4 * its["train_log_likelihood"])
         assert curve.band is None
+    run_id = trials[0]["run_id"].iloc[0]
+    said = cbm("plot", results, "curves", f"{run_id}:9", "-o", "p.png", code=3)
+    assert problems_of(said) == [("toys", "")]
 
 
 def test_the_caption_is_said_and_in_the_file_but_not_in_the_picture(results, tmp_path):
@@ -241,6 +244,8 @@ def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_pa
         (("filters", "rbm-3_00:0"), {"select": {"learning_rate": 0.1}}, "select"),
     ):
         assert holds(refusal(frames.plot, *words, **options), told)
+    with pytest.raises(TypeError, match="trials"):
+        frames.plot("curves", "toys", trials={"rbm-3_00": 0})
 
 
 LAID_OUT = ["finals toys --size page", "curves deep --x gradient-steps --size page"]
@@ -288,7 +293,9 @@ def test_a_style_file_and_an_unknown_backend_change_no_picture(results, tmp_path
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: red")
     words = "plot", results, "activity", "toys", "-o"
     cbm(*words, tmp_path / "here.png")
-    process = start_cbm(*words, "there.png", cwd=tmp_path, env={"MPLBACKEND": "nonsense"})
+    process = start_cbm(
+        *words, "there.png", cwd=tmp_path, env={"MPLBACKEND": "module://no_such_backend"}
+    )
     assert process.wait(60) == 0, process.stderr.read()
     assert (tmp_path / "there.png").read_bytes() == (tmp_path / "here.png").read_bytes()
 

@@ -11,7 +11,7 @@ from cbm_cli.report.chosen import Options
 from cbm_cli.report.curves import _running_mean
 from cbm_cli.report.kinds import draw
 from cbm_cli.report.panels import Panel, compose
-from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
+from cbm_cli.report.style import DASHES, SCHEMES, looks_of, scheme_look
 from cbm_cli.report.values import settings_panels
 from numpy.testing import assert_allclose
 
@@ -310,6 +310,25 @@ def test_a_band_above_the_bound_does_not_lengthen_the_axis():
     assert axes.get_ylim() == pytest.approx((-15, 0.5 + 0.04 * 15.5))  # of mean -5 and deviation 10
 
 
+@pytest.mark.parametrize(
+    ("bound", "highest", "shown"),
+    [
+        (0.5, None, True),
+        (0.51, None, False),
+        (-4.0, None, False),
+        (-0.6, -0.7, False),
+        (-0.7, -0.7, True),
+    ],
+)
+def test_a_bound_takes_a_third_of_the_height_at_most_and_keeps_ends_asked_for(
+    bound, highest, shown
+):
+    made = {"scale": "per-sample", "bounds": {"bars-and-stripes": bound}}
+    figure, axes, _ = drawn([cell(values=straight)], {"ylim": (None, highest)}, **made)
+    assert bounds_of(axes) == [bound] * shown  # of values from -3.25 to -0.75
+    assert ("not shown" in caption_of(figure)) != shown
+
+
 def test_bounds_far_above_are_said_in_the_order_of_their_panels_and_do_not_squeeze_the_curves():
     names = ("bars-and-stripes", "shifting-bar")
     cells = [cell(data=name, values=straight) for name in names]
@@ -336,6 +355,10 @@ def test_between_two_evaluations_the_line_is_shown():
     assert axes.get_xlim() == (60, 80)
     inner = np.interp([60, 80], [50, 100], [rising(50, 0) + 0.15, rising(100, 0) + 0.15])
     assert_allclose(curves[NORMAL].line, inner)
+    assert curves[NORMAL].marks.empty
+    *_, curves = drawn(options={"xlim": (60, 220)})
+    assert [*curves[NORMAL].line.index] == [60, 100, 150, 200, 220]
+    assert [*curves[NORMAL].marks.index] == [100, 150, 200]  # a marker is an evaluation
 
 
 def test_logarithmic_axes_are_linear_around_zero_alone():
@@ -412,6 +435,24 @@ def test_panels_of_one_data_set_have_one_scale():
     assert third.get_ylim() != first.get_ylim()
 
 
+@pytest.mark.parametrize(
+    ("better", "lost", "is_cut"), [(1, 1e6, True), (1, 9.0, False), (-1, 1e6, True)]
+)
+def test_finals_are_cut_as_curves_and_count_what_is_beyond(better, lost, is_cut):
+    column = "train_log_likelihood" if better > 0 else "test_cost"
+    values = [2.9, 2.8, 2.6, 2.3] * 2, [3.0, 2.9, 2.7, 2.5, lost, lost, 2.9, 2.6]
+    rows = {f"{column}_{'max' if better > 0 else 'min'}": -better * np.array(values[0])}
+    rows |= {f"{column}_final": -better * np.array(values[1])}
+    made = {"rows_have": rows, "scale": "per-sample", "metric": column, "column": column}
+    cells = [cell(s, values=lambda u, t: better * rising(u, t)) for s in ("00", "aa^b")]
+    picture = compose(draw(HandMade(cells, **made), "finals", ["e"], Options()))
+    start, best = rising(50, 0), rising(1000, 3)
+    worst = start - (best - start) / 2 if is_cut else -9.0 - 0.04 * (9 - 2.3)
+    expected = (worst, -2.3 - 0.04 * max(-9.0, worst) + 0.04 * -2.3)
+    assert picture.figure.axes[0].get_ylim() == pytest.approx(sorted(better * np.array(expected)))
+    assert ("2 values beyond the axis" in picture.caption) == is_cut
+
+
 # A metric against a setting
 
 RATES_OF = {0.01: 1.0, 0.1: 2.0, 1.0: 0.0}
@@ -455,6 +496,16 @@ def test_an_axis_of_powers_with_zero_shows_all_of_them_apart():
     assert np.diff(places).min() > 0.15 * np.ptp(places)
 
 
+@pytest.mark.parametrize(
+    ("rates", "scale"),
+    [([0.1, 0.5, 1.0], "log"), ([0.1, 0.5, 0.9], "linear"), ([0.0, 5.0], "linear")],
+)
+def test_an_axis_of_settings_is_logarithmic_from_a_factor_of_ten(rates, scale):
+    cells = [cell(learning_rate=r, values=lambda update, trial: trial) for r in rates]
+    (axes,) = settings_of(cells=cells).axes
+    assert axes.get_xscale() == scale
+
+
 def test_the_setting_is_one_that_is_numeric_and_varies():
     figure = settings_of({"x": "batch"}, BY_BATCH)
     (axes,) = figure.axes
@@ -480,7 +531,6 @@ CHOSEN = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]
         (drawn, ONE, {"trials": 0}, {}, "e", "start with: cbm run"),
         (drawn, ONE, {"metric": "test_log_likelihood"}, {}, "e", "no test_log_likelihood"),
         (drawn, [cell(values=lambda *place: nan)], {}, {}, "e", "no finite value"),
-        (drawn, ONE, {}, {"trials": {cell()["run_id"]: 9}}, "e", "no finished trial"),
         (drawn, ONE, {}, {"xlim": (2000, 3000)}, "--xlim", "from 0 to 1000;"),
         (drawn, ONE, {}, {"ylim": (None, -200)}, "--ylim", "from -96 to -36.8022;"),
         (settings_of, None, {}, {"ylim": (50, None)}, "--ylim", "from -9 to -1;"),
@@ -522,8 +572,9 @@ def test_schemes_have_their_colours_and_no_two_look_alike():
     looks = looks_of([(name,) for name in names], ["offsets"])
     assert len({str(look) for look in looks.values()}) == len(names)
     for letters, (colour, marker) in SCHEMES.items():
-        for look in (scheme_look(letters + end) for end in ends):
-            assert (look["color"], look["marker"]) == (colour, marker)
+        its = [scheme_look(letters + end) for end in ends]
+        assert {(look["color"], look["marker"]) for look in its} == {(colour, marker)}
+        assert [look["linestyle"] for look in its] == DASHES
     deep = [scheme_look(name) for name in ("000", "00", "ddd^b_s", "dd^b_s")]
     assert [look["color"] for look in deep] == ["#000000"] * 2 + ["#009E73"] * 2
 
@@ -534,10 +585,8 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
     assert all(len(its) >= 5 for its in places)
     assert not set.intersection(*places)
     for curve in curves.values():
-        steps = np.diff(curve.marks.index)
-        assert_allclose(steps, steps[0])  # at regular places
-        between = np.interp(curve.marks.index, curve.line.index, curve.line)
-        assert_allclose(curve.marks, between)
+        assert np.ptp(np.diff(curve.marks.index)) <= 50  # regular, but for whole evaluations
+        assert_allclose(curve.marks, curve.line[curve.marks.index])
     marks = [line for line in axes.lines if line.get_marker() not in ("None", "")]
     lines = [line for line in axes.lines if line not in marks]
     assert len({line.get_linewidth() for line in lines}) == 3
