@@ -86,6 +86,15 @@ def test_a_log_likelihood_above_0_is_shown_as_at_most_0(statistic):
     assert cell_of(infinite, metric, statistic=statistic).diverged == 1
 
 
+def test_a_trial_that_was_never_evaluated_leaves_no_maximum_of_the_mean():
+    curves = [pd.DataFrame({"update": [*range(n)], METRIC: -5.0}) for n in (3, 1)]
+    store = SimpleNamespace(curves=lambda *_: curves)
+    trials = Trials(pd.DataFrame({"trial": [0, 1], "n_valid": 2, "diverged": nan}), store)
+    measure = Measure(Metric(METRIC), "total", "max-of-mean")
+    cell = Cell({"run_id": "r"}, trials, np.arange(2), measure, 2)
+    assert np.isnan(cell.value).all()
+
+
 @pytest.mark.parametrize(
     ("metric", "end", "best"),
     [("valid_lower_bound", "max", (-4, 30)), ("valid_cost", "min", (-5, 20))],

@@ -103,6 +103,7 @@ def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
     assert cbm_api.open_results(choosing).table("sweep")["learning_rate"].size == 2
     assert len(records(choosing, "sweep", "--choose", "none")) == 6
     assert all(row["train_mean"] for row in records(choosing, "sweep", "--by", "train"))
+    assert holds(refusal(cbm_api.open_results(choosing).table), "several experiments|slow, sweep")
     one = records(choosing, "sweep", "--select", "learning_rate=0.1")  # there is nothing to choose
     assert [row["learning_rate"] for row in one] == ["0.1", "0.1"]
 
