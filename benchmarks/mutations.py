@@ -38,8 +38,8 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
     "report": "bad_input cells figure pictures plot report selection",
-    "results": "bad_input cells evaluate files pretraining python resume results run selection start_from "
-    "statistics store table verify",
+    "results": "bad_input cells evaluate figure files machines pretraining python resume results run "
+    "selection start_from statistics store table verify",
     "statistics": "bad_input cells evaluate python selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution golden gradients "
     "pretraining recorders resume run sources start_from training",
