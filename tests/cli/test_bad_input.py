@@ -87,7 +87,6 @@ evaluate m.npz --ais --select sampler=CD-1 --data rows.npy -> --select|results
 evaluate out --exact --ais -> --exact|--ais
 evaluate out --ais --temperatures 2 -> --temperatures
 evaluate out --exact --runs 5 -> --runs|--exact
-evaluate out --pseudo --temperatures 50 -> --temperatures|--pseudo
 evaluate out --pseudo --seed 3 -> --seed|--pseudo
 evaluate out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
 sample m.npz -> --output

@@ -43,7 +43,8 @@ def commands(group, path=()):
 
 
 def test_there_are_fourteen_commands():
-    assert len({name.partition(" ")[0] for name, _ in commands(main) if name}) == 14
+    assert {name for name, _ in commands(main)} == {*OPTIONS}
+    assert len({name.partition(" ")[0] for name in OPTIONS if name}) == 14
 
 
 @pytest.mark.parametrize(("name", "command"), [*commands(main)])
