@@ -65,9 +65,6 @@ class Columns:
         if self.chosen and self.chosen != "all":
             chosen = _found("columns", self.chosen, names, width)
         out = _found("drop", self.dropped, names, width) if self.dropped else []
-        if out and {*out}.isdisjoint(chosen):
-            told = f"columns: {self.chosen} leaves out {self.dropped} already; remove drop"
-            raise FieldError(told, "drop")
         kept = [place for place in chosen if place not in out]
         if not kept:
             raise FieldError("no column is left", "drop")
@@ -94,7 +91,6 @@ def _found(field: str, text: str, names: Sequence[str], width: int) -> list[int]
             raise FieldError(f"{told}; count from the end: {at - width} or {named[0] - width}", field)
         if not named and not counted:
             hint = did_you_mean(item, names[:20]) if names else "; its columns have no names"
-            told = f"has no column {shortened(item)}; they are 1 to {width:,}{hint}"
-            raise FieldError(told, field)
+            raise FieldError(f"has no column {shortened(item)}; they are 1 to {width:,}{hint}", field)
         places += named or counted
     return list(dict.fromkeys(places))

@@ -36,8 +36,6 @@ class Dataset:
 
     def __post_init__(self) -> None:
         for part in self.parts.values():
-            if part.dtype != "uint8" or part.ndim != 2 or not part.flags.c_contiguous:
-                raise ValueError(f"{self.name}: a part is a C-contiguous (rows, width) array of uint8")
             part.setflags(write=False)
 
     def __reduce__(self) -> tuple:

@@ -61,17 +61,15 @@ def catalogue(*wanted: str) -> list[Listing]:
     """Return the data sets named, or all of them; files are compared with their checksums."""
     listed = []
     for source in (SOURCES[name] for name in wanted or SOURCES):
-        here: dict[File, Path | None] = {}
         try:
-            here |= source.locate()
-            state = "ok" if here else "generated"
+            files = [check(file, path) for file, path in source.locate().items()]
+            wrong = any(file.verdict != "ok" for file in files)
+            state = "damaged" if wrong else "ok" if files else "generated"
         except FieldError:
             found = {file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]}
-            here |= {file: next(filter(None, paths), None) for file, paths in found.items()}
+            files = [check(file, next(filter(None, paths), None)) for file, paths in found.items()]
             state = "missing"
-        files = [check(file, path) for file, path in here.items()]
-        damaged = state == "ok" and any(file.verdict != "ok" for file in files)
-        listed.append(Listing(source, "damaged" if damaged else state, files))
+        listed.append(Listing(source, state, files))
     return listed
 
 
@@ -85,7 +83,7 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     for place in source.folders:
         if not all(_lacking(form, place) for form in source.forms):
             return place, False
-    folder, problems = home() / source.folder, []
+    folder, problems = home() / source.folder, list[str]()
     for form in source.downloads:
         try:
             for file in _lacking(form, folder):
@@ -116,7 +114,7 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
 
     def refuse(answer: Any, **_: Any) -> None:
         if 400 <= answer.status_code < 500:
-            raise CbmError(f"answers {answer.status_code}")  # which pooch does not know
+            raise CbmError(f"answers {answer.status_code}")  # an error that pooch does not try again
 
     pooch.get_logger().setLevel("ERROR")
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,13 +127,11 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
             store = pooch.create(part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1)
             try:
                 found = store.fetch(name, downloader=loader)
-            except CbmError as refusal:
-                problems.append(f"{url} {refusal}")
-                continue
-            except (RequestException, ValueError) as error:
+            except (RequestException, ValueError, CbmError) as error:
                 answer = getattr(getattr(error, "response", None), "status_code", "")
                 told = f"answers {answer}" if answer else "broke off or cannot be reached"
-                problems.append(f"{url} {told}, {TRIES} times")
+                told = str(error) if isinstance(error, CbmError) else f"{told}, {TRIES} times"
+                problems.append(f"{url} {told}")
                 continue
             if (verdict := check(file, Path(found)).verdict) == "ok":
                 for twin in (folder / file.stem, folder / f"{file.stem}.gz"):

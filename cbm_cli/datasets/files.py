@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from cbm_cli.arrays import MOST_BYTES, check_size, content_of, located, npz_headers, read_npy, read_npz
 from cbm_cli.datasets.columns import Columns, as_line, written_as
@@ -76,11 +76,9 @@ def unpacked(path: Path) -> bytes:
 
 def tables_in(content: bytes, columns: Columns = ALL, header: bool | None = None) -> dict[str, Table]:
     """Return the tables of a file's content with some columns, one under the name ``""`` or one per part."""
-    arrays = _arrays_in(content)
-    if arrays is not None:
+    if arrays := _arrays_in(content):
         return {part: table_of(array, columns) for part, array in arrays.items()}
-    content = _text_of(content)
-    if _LIBSVM.search(content):
+    if _LIBSVM.search(content := _text_of(content)):
         return {"": _libsvm(content, columns)}
     return {"": _table(read_text(content, header), columns)}
 
@@ -92,8 +90,7 @@ def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDAr
     """
     with reading(path):
         content = unpacked(path)
-        arrays = _arrays_in(content)
-        if arrays is not None and len(arrays) > 1:
+        if len(arrays := _arrays_in(content)) > 1:
             raise FieldError(f"holds {', '.join(arrays)}; one array is needed")
         try:
             rows = _rows_of(*arrays.values()) if arrays else read_text(_text_of(content))
@@ -228,11 +225,11 @@ def _flaws(rows: Rows, places: list[int], words: list[int], finite: NDArray) -> 
 # Files
 
 
-def _arrays_in(content: bytes) -> dict[str, Any] | None:
-    """Return arrays or data frames of a binary file by part, ``""`` for the only one; None for text."""
+def _arrays_in(content: bytes) -> dict[str, Any]:
+    """Return arrays or data frames of a binary file by part, ``""`` for the only one; none of text."""
     read = next((read for start, read in _READERS.items() if content.startswith(start)), None)
-    found = read(content) if read else None
-    return found if found is None or isinstance(found, dict) else {"": found}
+    found = read(content) if read else {}
+    return found if isinstance(found, dict) else {"": found}
 
 
 def _text_of(content: bytes) -> bytes:
@@ -337,8 +334,7 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
         names = [form.format(one) for one in aliases for form in ("{}", "{}_data", "x_{}", "X_{}")]
         if present := [name for name in names if name in shapes]:
             found[part] = present[0]
-    widths = {name: prod(shape[1:]) for name, shape in shapes.items() if len(shape) > 1}
-    widths = {name: width for name, width in widths.items() if width > 1}
+    widths = {name: n for name, one in shapes.items() if len(one) > 1 and (n := prod(one[1:])) > 1}
     used = {widths.get(name) for name in found.values()}
     rest = [name for name, width in widths.items() if name not in found.values() and width in used]
     if rest or (not found and len(widths) != 1):
@@ -353,29 +349,23 @@ def _libsvm(content: bytes, columns: Columns) -> Table:
     if columns != ALL:
         field = "drop" if columns.dropped else "columns"
         raise FieldError(f"LIBSVM keeps labels apart from the columns; remove {field}", field)
-    check_size(24 * content.count(b":"))
-    rows, places, values, n = array("q"), array("q"), array("d"), 0
+    check_size(16 * content.count(b":"))
+    places, values, ends = array("q"), array("d"), array("q", [0])
     for number, line in enumerate(io.BytesIO(content), 1):
-        items = line.decode().partition("#")[0].split()
-        if not items:
+        if not (items := line.decode().partition("#")[0].split()):
             continue
-        pairs = [item.partition(":") for item in (items if ":" in items[0] else items[1:])]
+        pairs = [item.partition(":") for item in items[":" not in items[0] :]]
         found: dict[int, float] = {}
         with suppress(ValueError):
             found = {int(index): float(value) for index, _, value in pairs}
         if len(found) < len(pairs) or not all(1 <= index <= _WIDEST for index in found):
             told = f"line {number}: {shortened(line.decode().strip())} is not label index:value ..., with "
             raise FieldError(f"{told}different indices from 1 to {_WIDEST:,}")
-        rows.extend([n] * len(found))
         places.extend(index - 1 for index in found)
         values.extend(found.values())
-        n += 1
-    dtype = np.dtype(np.uint8 if all(value in (0, 1) for value in values) else np.float64)
-    shape = n, max(places, default=-1) + 1
-    check_size(prod(shape) * dtype.itemsize)
-    table = np.zeros(shape, dtype)
-    table[np.array(rows), np.array(places)] = values
-    return replace(table_of(table), sparse=True)
+        ends.append(len(values))
+    shape, kind = (len(ends) - 1, max(places, default=-1) + 1), np.uint8 if {*values} <= {0, 1} else float
+    return replace(table_of(csr_array((np.array(values, kind), places, ends), shape)), sparse=True)
 
 
 _READERS: dict[bytes, Callable[[bytes], Any]] = {  # by how the content begins

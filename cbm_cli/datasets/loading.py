@@ -17,7 +17,7 @@ from cbm_cli.datasets.fetch import check
 from cbm_cli.datasets.files import Table, in_order, reading, table_of, tables_in, unpacked
 from cbm_cli.datasets.grey import binarised, units_of
 from cbm_cli.datasets.published import SOURCES, near, own_file
-from cbm_cli.datasets.spec import DataSpec, make_spec
+from cbm_cli.datasets.spec import DataSpec, available, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 from cbm_cli.errors import FieldError
 from cbm_cli.text import count, did_you_mean
@@ -34,10 +34,9 @@ def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **op
     spec = data if isinstance(data, DataSpec) else make_spec(**options | ({"name": data} if data else {}))
     dataset = _load(spec, folder)
     if dataset.train.min() == dataset.train.max():
-        told = f"all values of the training part are {dataset.train.max()}"
-        told = f"{spec.path or dataset.name}: {told}; there is nothing to learn from constant data"
-        from_file = "threshold" if spec.binarise == "threshold" else "path"
-        raise FieldError(told, from_file if spec.path else "name")
+        field = "name" if not spec.path else "threshold" if spec.binarise == "threshold" else "path"
+        told = f"{spec.path or dataset.name}: all values of the training part are {dataset.train.max()}"
+        raise FieldError(f"{told}; there is nothing to learn from constant data", field)
     return dataset
 
 
@@ -47,13 +46,11 @@ def load_again(data: DataSpec, folder: str, digests: Mapping[str, Sequence[str]]
     ``folder`` is that of the trials' grid; ``digests`` are those of the rows, by title of the data.
     """
     there = "; name the folder that holds it by --data"
-    try:
-        found = load(data, folder=folder)
-    except FieldError as error:
-        raise FieldError(f"{error}{there * bool(data.path)}", error.field) from None
+    if data.path and (missing := available(data, folder)):
+        raise FieldError(f"{missing}{there}", "path")
+    found = load(data, folder=folder)
     if found.digest not in digests.get(data.title, [found.digest]):
-        told = f"{data.title}: has other rows than those of its trials{there}"
-        raise FieldError(told, "path")
+        raise FieldError(f"{data.title}: has other rows than those of its trials{there}", "path")
     return found
 
 
@@ -65,17 +62,13 @@ def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Datas
     ``width``; columns are put into the order of ``names``, those of a machine's visible units.
     """
     name, text = re.fullmatch(r"(.*?)(?::([a-z_]+=.*))?", source, re.DOTALL).groups("")  # type: ignore[union-attr]
-    given = {"path" if isfile(name) else "name": name}
     if not isfile(name) and name not in SOURCES:
         hint = near(Path(name)) or did_you_mean(name, SOURCES)
         raise FieldError(f"--data {source}: no such file or data set{hint}")
-    for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
-        field, _, value = item.partition("=")
-        if field in given:
-            raise FieldError(f"--data {source}: {field} is given twice")
-        given[field] = value
+    items = filter(None, re.split(r",(?=[a-z_]+=)", text))  # drop=id,class,flip=true has two
+    given: dict[str, Any] = {field: value for field, _, value in (item.partition("=") for item in items)}
     try:
-        spec = make_spec(**given)
+        spec = make_spec(**given | {"path" if isfile(name) else "name": name})
     except FieldError as error:
         raise FieldError(f"--data {source}: {error}", error.field) from None
     return _load(spec, "", width, tuple(names))
@@ -100,13 +93,13 @@ def read_parts(
 ) -> dict[str, Table]:
     """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
 
-    These are files, of which the first may hold other parts too, or what `table_of` takes.
+    These are files, of which the first may hold other parts too, or what `table_of` takes. Columns are
+    matched by name; sparse parts are filled up with zeros.
     """
     parts: dict[str, Table] = {}
     columns = Columns(spec.columns, spec.drop)
     for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
-        source = given.get(option)
-        if source is None:
+        if (source := given.get(option)) is None:
             continue
         is_file = isinstance(source, str | PathLike)
         where = str(own_file(folder, str(source))) if is_file else f"data[{option!r}]"
@@ -121,24 +114,18 @@ def read_parts(
             for name in found if part == "train" else [part]:
                 if name in parts:
                     raise FieldError(f"the {name} part is in {parts[name].where} already; remove one of them")
-                label = f"{where} ({name})" if len(found) > 1 else where
-                parts[name] = replace(found[name], where=label)
-    return _matched(parts, width, names)
-
-
-def _matched(parts: dict[str, Table], width: int, names: tuple[str, ...]) -> dict[str, Table]:
-    """Return parts with the columns of the first, matched by name; sparse ones are filled up with zeros."""
-    width, train = max(width, *(part.values.shape[1] for part in parts.values())), parts["train"]
-    for name, part in parts.items():  # train first
-        with reading(part.where, name):
-            missing = width - part.values.shape[1]
-            if part.sparse and missing:
-                check_size(len(part.values) * width * part.values.itemsize)
-                part = replace(part, values=np.pad(part.values, ((0, 0), (0, missing))))
-            if names and part.names:
-                part = in_order(part, names, len(names), "the machine")
-            train = part if name == "train" else train
-            parts[name] = in_order(part, names or train.names, train.values.shape[1], train.where)
+                parts[name] = replace(found[name], where=where + f" ({name})" * (len(found) > 1))
+    width, train = max(width, *(table.values.shape[1] for table in parts.values())), parts["train"]
+    for name, table in parts.items():  # train first: the others get its columns
+        with reading(table.where, name):
+            missing = width - table.values.shape[1]
+            if table.sparse and missing:
+                check_size(len(table.values) * width * table.values.itemsize)
+                table = replace(table, values=np.pad(table.values, ((0, 0), (0, missing))))
+            if names and table.names:
+                table = in_order(table, names, len(names), "the machine")
+            train = table if name == "train" else train
+            parts[name] = in_order(table, names or train.names, train.values.shape[1], train.where)
     return parts
 
 
@@ -168,8 +155,7 @@ def _published(spec: DataSpec) -> Dataset:
     for file, path in source.locate().items():
         checked = check(file, path)
         if checked.verdict != "ok":
-            told = f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it again"
-            raise FieldError(told, "name")
+            raise FieldError(f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it again", "name")
         for part, table in tables_in(checked.content, header=False).items():
             rows[part or file.part] = table.values
     if source.divide:
@@ -193,10 +179,8 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
         if asked := getattr(spec, field):
             sizes[part] = asked if isinstance(asked, int) else max(1, round(asked * n))
             if part in dataset.parts:
-                told = f"{dataset.name}: already has a {part} part; remove {field}"
-                raise FieldError(told, field)
-    left = n - sum(sizes.values())
-    if left < 1:
+                raise FieldError(f"{dataset.name}: already has a {part} part; remove {field}", field)
+    if (left := n - sum(sizes.values())) < 1:
         told = f"{dataset.name}: has {n} rows; hold_out must leave some to train on"
         raise FieldError(told, "hold_out" if spec.hold_out else "hold_out_test")
     of = np.repeat(np.arange(len(sizes) + 1), [left, *sizes.values()])

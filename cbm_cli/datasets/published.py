@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -46,10 +46,7 @@ def own_file(folder: str | Path, name: str) -> Path:
 
 def near(path: Path) -> str:
     """Return ``; did you mean NAME?`` for a file that is not there, if its folder has one like it."""
-    there: list[str] = []
-    with suppress(OSError):
-        there = os.listdir(path.parent)
-    close = get_close_matches(path.name, there, 1)
+    close = get_close_matches(path.name, [one.name for one in path.parent.glob("*")], 1)
     return f"; did you mean {path.with_name(close[0])}?" if close else ""
 
 
@@ -125,10 +122,9 @@ class DataSource:
                 found = {file: path for file in form if (path := find(folder, file.stem))}
                 if len(found) == len(form):
                     return found
-        stems = [file.stem for file in self.forms[0]]
-        told = f"{self.name}: found no {', '.join(stems)} (or .gz) in any of "
-        told += f"{', '.join(map(str, self.folders))}; `cbm data fetch {self.name}` gets it; "
-        raise FieldError(f"{told}or put it there, or name its folder in {VARIABLE}", "name")
+        stems, there = ", ".join(file.stem for file in self.forms[0]), ", ".join(map(str, self.folders))
+        told = f"found no {stems} (or .gz) in any of {there}; `cbm data fetch {self.name}` gets it; or put"
+        raise FieldError(f"{self.name}: {told} it there, or name its folder in {VARIABLE}", "name")
 
 
 def home() -> Path:

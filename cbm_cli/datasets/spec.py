@@ -25,6 +25,7 @@ from cbm_cli.errors import FieldError
 from cbm_cli.text import CONTROL, LARGEST, did_you_mean, shortened, text_of, whole_number
 
 OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")  # fields that are for files
+_ALWAYS = ("name", "size", "bar", "path", "valid", "test")  # fields that are written without a value
 _HELD = ("hold_out", "hold_out_test", "rows", "seed")  # fields of the rows that are held out
 
 
@@ -66,20 +67,15 @@ def _printable(text: str) -> str:
 
 
 _Name = Annotated[str, Field(max_length=100), AfterValidator(_printable)]
-_Count: Any = whole(1)
-_Seed: Any = whole(0)
-_Threshold: Any = real(ge=0)
-_Scale: Any = real(gt=0)
-_ITEM = {"type": ["string", "number"]}
-_ITEMS = {"type": "array", "items": _ITEM, "minItems": 1}
+Count: Any = whole(1)
+WholeNumber: Any = whole(0)
+NotNegative: Any = real(ge=0)
+Positive: Any = real(gt=0)
 _Held = Annotated[int | float, BeforeValidator(_rows_or_share)]
-_Names = Annotated[str, BeforeValidator(columns_text), WithJsonSchema({"anyOf": [_ITEM, _ITEMS]})]
-FileName = Annotated[
-    str,
-    Field(min_length=1, max_length=2000),
-    BeforeValidator(lambda given: str(given) if isinstance(given, PathLike) else given),
-    AfterValidator(_printable),
-]
+_ITEMS = {"type": ["string", "number", "array"], "items": {"type": ["string", "number"]}, "minItems": 1}
+_Names = Annotated[str, BeforeValidator(columns_text), WithJsonSchema(_ITEMS)]
+_of_path = BeforeValidator(lambda given: str(given) if isinstance(given, PathLike) else given)
+FileName = Annotated[str, Field(min_length=1, max_length=2000), _of_path, AfterValidator(_printable)]
 
 
 class DataSpec(BaseModel):
@@ -91,22 +87,22 @@ class DataSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: _Name | None = about(None, "A data set; with path: what to call it, default: the file's")
-    size: _Count | None = about(None, "Bars & Stripes: side; Shifting Bar: number of pixels")
-    bar: _Count | None = about(None, "Shifting Bar: pixels that are on")
+    size: Count | None = about(None, "Bars & Stripes: side; Shifting Bar: number of pixels")
+    bar: Count | None = about(None, "Shifting Bar: pixels that are on")
     flip: bool = about(False, "Exchange zeros and ones")
     binarise: Literal["threshold", "sample", "none"] | None = about(None, "How grey values become units")
-    threshold: _Threshold = about(0.5, "Values above it are on: a share of the scale, from 1 on a value")
+    threshold: NotNegative = about(0.5, "Values above it are on: a share of the scale, from 1 on a value")
     path: FileName | None = about(None, "A file of rows; NPZ and MAT may hold all parts")
     valid: FileName | None = about(None, "With path: a file of rows for validation")
     test: FileName | None = about(None, "With path: a file of rows for testing")
     header: bool | None = about(None, "With path: whether the first line of text holds names")
-    scale: _Scale | None = about(None, "With path: the value that is surely on, as 16 or 255")
+    scale: Positive | None = about(None, "With path: the value that is surely on, as 16 or 255")
     columns: _Names | None = about(None, "With path: columns that are units, as [a, 3]; all: labels too")
     drop: _Names | None = about(None, "With path: columns that are not units, as [class, 1, last]")
     hold_out: _Held | None = about(None, "Rows of train for the valid part: a number, or a share as 0.2")
     hold_out_test: _Held | None = about(None, "As hold_out, for the test part")
     rows: Literal["random", "last"] = about("random", "With hold_out: drawn by seed, or the last ones")
-    seed: _Seed = about(0, "With hold_out: number that decides which rows are drawn")
+    seed: WholeNumber = about(0, "With hold_out: number that decides which rows are drawn")
 
     @model_validator(mode="before")
     @classmethod
@@ -118,12 +114,10 @@ class DataSpec(BaseModel):
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what is not used, and the fields of files for named data sets."""
-        optional = ("header", "scale", "columns", "drop", "hold_out", "hold_out_test", "binarise")
-        unused = {name for name in optional if getattr(self, name) is None}
-        unused |= {"threshold"} if self.binarise is None else set()
-        unused |= set() if self.path else {*OF_FILES}
-        unused |= set() if self.hold_out or self.hold_out_test else {*_HELD}
-        return {field: value for field, value in dump(self).items() if field not in unused}
+        used = dict.fromkeys(OF_FILES, self.path) | {"threshold": self.binarise}
+        used |= dict.fromkeys(_HELD, self.hold_out or self.hold_out_test)
+        known = {field: value for field, value in dump(self).items() if used.get(field, True)}
+        return {field: value for field, value in known.items() if value is not None or field in _ALWAYS}
 
     @model_validator(mode="after")
     def _check_options(self) -> "DataSpec":

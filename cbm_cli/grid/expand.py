@@ -150,8 +150,7 @@ class Reader:
         for name in missing:
             self.problems.add(node, "is missing", name)
         if many := prod(map(len, axes.values())) > MAX_CELLS:
-            told = f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
-            self.problems.add(node, told)
+            self.problems.add(node, f"has more than {MAX_CELLS:,} cells; split it, or drop an axis")
         if missing or many:
             return {}
         cells: dict[Settings, Given] = {}

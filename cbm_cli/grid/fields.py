@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cbm_cli.datasets.dataset import PARTS
-from cbm_cli.datasets.spec import real, whole
+from cbm_cli.datasets.spec import real
 from cbm_cli.text import WHOLE, whole_numbers
 
 
@@ -66,13 +66,9 @@ def _interval(match: re.Match) -> str:
     return f"{count} {unit}{'s' * (count > 1)}"
 
 
-Count = whole(1)
-WholeNumber = whole(0)
-Positive = real(gt=0)
-NotNegative = real(ge=0)
 Fraction = real(gt=0, le=1)
 Share = real(ge=0, lt=1)
-Inside: Any = real(gt=0, lt=1)
+Open: Any = real(gt=0, lt=1)
 UpToOne: Any = real(ge=0, le=1)
 Interval = text_of_form(
     rf"(?!0+(?:\D|$))({WHOLE})\s*(updates?|epochs?)?",

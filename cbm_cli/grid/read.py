@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from cbm_cli.datasets.spec import Count, WholeNumber
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.expand import FIELDS, INSTEAD, PATHS, Reader
-from cbm_cli.grid.fields import Count, Frozen, WholeNumber
+from cbm_cli.grid.fields import Frozen
 from cbm_cli.grid.settings import NESTED, Experiment, Settings, TableSpec, meant
 from cbm_cli.grid.source import Fields, Items, Problems, Value, like, load, read_file, shown
 from cbm_cli.text import did_you_mean, text_of
@@ -153,11 +154,9 @@ def _changes(overrides: Mapping[str, str], trials: int | None, problems: Problem
         if not path:
             problems.add(value, f"unknown field{did_you_mean(name, SETTABLE, 0.7)}")
         elif others:
-            told = f"several fields are called so; name one of {', '.join((path, *others))}"
-            problems.add(value, told)
+            problems.add(value, f"several fields are called so; name one of {', '.join((path, *others))}")
         elif undone:
-            told = f"undoes {undone[0]}, which is set before it; set one of them"
-            problems.add(value, told)
+            problems.add(value, f"undoes {undone[0]}, which is set before it; set one of them")
         else:
             changes[path] = value
     return changes | ({"trials": load(str(trials), "--trials", problems)} if trials is not None else {})
@@ -251,7 +250,6 @@ def _linked(experiments: dict[str, Experiment], problems: Problems) -> dict[str,
                 linked[name] = replace(experiments[name], sources=sources)
     except CycleError as error:
         for source, name in pairwise(error.args[1]):
-            told = f"starts from {source}, which starts from {name} in the end"
-            problems.add(places[name][source], told)
+            problems.add(places[name][source], f"starts from {source}, which starts from {name} in the end")
         return experiments
     return {name: linked[name] for name in experiments}

@@ -10,23 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_serializer, model_validator
 
-from cbm_cli.datasets.spec import DataSpec, FileName, about, whole
+from cbm_cli.datasets.spec import Count, DataSpec, FileName, NotNegative, Positive, WholeNumber, about, whole
 from cbm_cli.errors import CbmError, FieldError
-from cbm_cli.grid.fields import (
-    Count,
-    Fraction,
-    Frozen,
-    Inside,
-    Interval,
-    NotNegative,
-    Parts,
-    Positive,
-    Share,
-    UpToOne,
-    WholeNumber,
-    spelled,
-    text_of_form,
-)
+from cbm_cli.grid.fields import Fraction, Frozen, Interval, Open, Parts, Share, UpToOne, spelled, text_of_form
 from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
 from cbm_cli.grid.rules import needs, of_evaluation, of_gradient, of_machine
 from cbm_cli.grid.source import Value
@@ -130,7 +116,7 @@ class LearningRate(Frozen):
 
     short = ("start",)
     start: Positive = Field(description="Learning rate of the first update")
-    decay: Inside | None = about(None, "Factor on the rate after every interval")
+    decay: Open | None = about(None, "Factor on the rate after every interval")
     every: Interval | None = about(None, "Interval of the decay: 500 updates or 10 epochs")
     steps: Steps | None = about(None, "Later rates: 0.01 from 100 epochs + 0.001 from 200 epochs")
 

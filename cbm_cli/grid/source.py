@@ -105,8 +105,7 @@ class Problems:
         steps = error.field.split(".") if error.field else []
         while steps and isinstance(value, Fields) and steps[0] in value:
             value = value[steps.pop(0)]
-        lacks = ".".join(steps) if isinstance(value, Fields) else ""
-        self.add(value, error.message, lacks)
+        self.add(value, error.message, ".".join(steps) if isinstance(value, Fields) else "")
 
     def report(self, error: ValidationError, value: Value) -> None:
         """Add what pydantic found in a value, each problem at the part that it is about."""
@@ -198,8 +197,7 @@ def _plain(node: yaml.Node, place: Place, path: tuple[str, ...], problems: Probl
     """Return what a node holds; an alias is a node that occurs in several places."""
     problems.values += 1
     if problems.values > MAX_VALUES:
-        many = f"has more than {MAX_VALUES:,} values when its aliases are expanded"
-        raise CbmError(f"{place.source}: {many}")
+        raise CbmError(f"{place.source}: has more than {MAX_VALUES:,} values when its aliases are expanded")
     made = _placed({} if isinstance(node, yaml.MappingNode) else [], place, path)
     if isinstance(node, yaml.ScalarNode):
         made = _placed(_HALF.sub("?", node.value), place, path)
@@ -215,8 +213,7 @@ def _plain(node: yaml.Node, place: Place, path: tuple[str, ...], problems: Probl
         if not isinstance(key, yaml.ScalarNode):
             problems.add(_placed("", line, path), "a key must be plain text")
         elif name in made:
-            told = f"is given twice; line {made[name].place.line} has it already"
-            problems.add(value, told)
+            problems.add(value, f"is given twice; line {made[name].place.line} has it already")
         else:
             made[name] = value
     return made

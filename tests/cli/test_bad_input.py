@@ -100,7 +100,6 @@ sample m.npz --given two.npz -o ./two.npz -> -o two.npz
 features m.npz -o f.npz -> --data
 features m.npz -o f.npz --data rows.npy:treshold=0.1 -> treshold|threshold
 features m.npz -o f.npz --data rows.npy:threshold -> rows.npy:threshold|rows.npy
-features m.npz -o f.npz --data rows.npy:flip=1,flip=0 -> flip
 features m.npz -o f.npz --data bars-and-stripes:size=3 -> 9|4
 features m.npz -o f.npz --data nothing -> nothing|bars-and-stripes
 features m.npz -o f.npz --data rows.npy --layer 2 -> --layer 2|1 hidden layer
