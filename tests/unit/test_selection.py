@@ -123,7 +123,7 @@ def made_cells(*cells, trials=3):
     rows = [
         {"run_id": str(n), "trial": trial, "diverged": np.nan if np.isfinite(v) else 9.0}
         | {"valid_cost_min": v, "valid_cost_final": v, "test_cost_final": t, "test_cost_min": t}
-        | {"test_cost_best_valid": t, "n_test": 5, "experiment": "e"}
+        | {"test_cost_best_valid": t, "n_test": 5, "experiment": "e", "norm_final": 1.0}
         for n, (_, values) in enumerate(cells)
         for trial, (v, t) in enumerate(values)
     ]
@@ -158,6 +158,23 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     assert problems_of(error) == [("--by train", "")]
     assert holds(error, "train_cost|valid_cost|test_cost")
     assert "hold_out" not in str(error)  # which makes a valid part
+
+
+def test_a_choice_has_rivals_or_none_and_numbers_or_words():
+    part = [(0.5, 9.0), (np.inf, 9.0), (np.inf, 9.0)]
+    cells = made_cells(
+        ({"rate": 1, "offsets": "00"}, [(np.inf, 9.0)] * 3),
+        ({"rate": 2, "offsets": "00"}, part),  # one value is better than none
+        ({"rate": "2, 1 from 9 epochs", "offsets": "00"}, [(np.inf, 9.0)] * 3),
+        ({"rate": 1, "offsets": "dd"}, part),  # alone
+    )
+    for metric in ("test_cost", "norm"):  # which has no best: the table's metric decides
+        found = with_measure(cells, Choosing(("rate",), "valid", "--"), metric)
+        assert [cell.choice.values["rate"] for cell in found] == [2, 1]
+        assert not any(cell.choice.at_end for cell in found)
+    each = [{"rate": 1, "data": "x"}, {"rate": 1, "data": "y"}, {"rate": 2, "data": "y"}]
+    several = made_cells(*((it | {"offsets": "00"}, part) for it in each))
+    assert "different data" in str(refusal(chosen, several, "rate", "data"))
 
 
 def test_settings_that_are_chosen_together_vary_together():

@@ -407,14 +407,29 @@ def test_only_estimates_get_advice_on_temperatures():
     columns = {f"train_log_likelihood_{method}": lambda *_: 0.5 for method in ("exact", "ais")}
     for methods, metric, advice in (
         (["ais", "exact"], None, True),
+        (["exact", "exact"], None, False),
         (["ais", "ais"], "train_log_likelihood_exact", False),
     ):
         made = {"evaluate_method": lambda cell, _, its=methods: its[cell]} | columns
         frame, runs = with_column(**made)
         frame["train_log_likelihood_max"] = 0.5
         notes = notes_of(build(runs, frame=frame, metric=metric))
-        (said,) = (note for note in notes if re.search(r"\b12\b", note))
+        (said,) = (note for note in notes if re.search(r"\b12\b.*above 0", note))
         assert ("evaluate.temperatures" in said) == advice
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("train_log_likelihood", "no validation part"),
+        ("train_log_likelihood_ais", "final value only"),
+    ],
+)
+def test_a_value_at_the_best_validation_value_is_refused_where_there_is_none(metric, words):
+    frame, runs = with_column(train_log_likelihood_ais=lambda *_: -1.0)
+    place, told = refused(runs, frame=frame, metric=metric, statistic="best-valid")
+    assert place == "--statistic best-valid"
+    assert words in told
 
 
 STEADY = [-5 - i / 100 for i in range(25)]
