@@ -81,7 +81,7 @@ def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
     rows = [
         [*(value_of(axis, cell.settings.get(axis)).unicode for axis in axes), f"{cell.n} of {cell.planned}"]
         + ["–" if number != number else decimal(number, ".6g") for number in (cell.mean, cell.std)]
-        + [str(cell.diverged), str(cell.doubtful)]
+        + [str(cell.diverged), str(cell.doubts.sum())]
         for cell in cells
     ]
     shown = f"{cells.measure.metric.column}, {cells.measure.statistic}"

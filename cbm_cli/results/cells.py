@@ -190,11 +190,6 @@ class Cell:
         return self.trials.diverged[self.rows[self.known]]
 
     @property
-    def best(self) -> Floats:
-        """The best value over training: the maximum, of costs the minimum."""
-        return self._of_all("max")[self.known]
-
-    @property
     def final(self) -> Floats:
         """The last value."""
         return self._of_all("final")[self.known]
@@ -245,10 +240,9 @@ class Cell:
     @property
     def made(self) -> Counter[str]:
         """How values by ``cbm evaluate`` were made, in words, and in how many trials."""
-        method, ways = self.measure.metric.column.rpartition("_")[2], Counter[str]()
-        there = {f"{method}_{fact}": words for fact, words in FACTS.items()}
-        there = {column: words for column, words in there.items() if column in self.trials.frame}
-        for row in self.trials.frame[[*there]].iloc[self.rows[self.known]].itertuples(index=False):
+        method, ways, frame = self.measure.metric.column.rpartition("_")[2], Counter[str](), self.trials.frame
+        there = {it: words for fact, words in FACTS.items() if (it := f"{method}_{fact}") in frame}
+        for row in frame[[*there]].iloc[self.rows[self.known]].itertuples(index=False):
             facts = ((words, fact) for words, fact in zip(there.values(), row, strict=True) if fact == fact)
             told = (words.format(it if isinstance(it, str) else f"{int(it):,}") for words, it in facts)
             ways[", ".join(told)] += 1
@@ -293,11 +287,6 @@ class Cell:
     def diverged(self) -> int:
         """Trials with non-finite parameters or a non-finite value."""
         return int((self.stopped | ~np.isfinite(self.value)).sum())
-
-    @property
-    def doubtful(self) -> int:
-        """Trials with `doubts`."""
-        return int(self.doubts.sum())
 
     # Curves
 
@@ -384,10 +373,7 @@ def make_cells(trials: Trials, manifest: Manifest, measure: Measure) -> Cells:
 
 
 def measure_asked(
-    trials: Trials,
-    table: TableSpec,
-    metric: str | None = None,
-    statistic: str | None = None,
+    trials: Trials, table: TableSpec, metric: str | None = None, statistic: str | None = None
 ) -> Measure:
     """Return the metric and statistic that are asked for, else the table's, else the usual ones.
 

@@ -67,8 +67,7 @@ class Results:
         """Return the named experiment, or the only one; CbmError if there are several."""
         names = self.require_experiments()
         if experiment is None and len(names) > 1:
-            told = f"holds several experiments; name one of {', '.join(names)}"
-            raise CbmError(f"{self.folder}: {told}")
+            raise CbmError(f"{self.folder}: holds several experiments; name one of {', '.join(names)}")
         return self.store(experiment or names[0]).experiment
 
     def store(self, experiment: str) -> Store:
@@ -191,11 +190,8 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
 
     ``name`` is a run-id, the beginning of one or of its hash, or an experiment that has one run.
     """
-    held = [
-        (store, run_id)
-        for store in map(results.store, results.require_experiments())
-        for run_id in sorted(store.runs())
-    ]
+    stores = map(results.store, results.require_experiments())
+    held = [(store, run_id) for store in stores for run_id in sorted(store.runs())]
     known = sorted({run_id for _, run_id in held})
     found = [run_id for run_id in known if run_id.startswith(name)]
     if name in known:

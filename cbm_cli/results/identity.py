@@ -63,5 +63,4 @@ def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -
 
 
 def _hash_of(*facts: Any) -> str:
-    text = json.dumps([*facts, KERNEL_VERSION], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    return hashlib.sha256(json.dumps([*facts, KERNEL_VERSION], sort_keys=True).encode()).hexdigest()[:10]

@@ -121,9 +121,7 @@ class Outcome:
             row[f"{name}_final"] = float(column[-1])
         if watched := valid_metric(self.columns):
             best = best_of(curve[watched], better(watched))
-            shown = (
-                one for name in curve if better(name) for one in (name, Metric(name).at_most) if one in curve
-            )
+            shown = [name for name in curve if better(name.removesuffix("_at_most"))]
             row |= {f"{name}_best_valid": float(curve[name][best]) for name in shown}
         if self.records is not None and len(self.records):
             values = zip(self.recorded[1:], self.records[-1, 1:].tolist(), strict=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.settings import TableSpec, meant
+from cbm_cli.grid.settings import AXES, TableSpec, meant
 from cbm_cli.results.cells import Cell, Cells, Measure, Picked, Trials, finite, make_cells, measure_asked
 from cbm_cli.results.folder import axes_of, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
@@ -122,8 +122,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
         return cells  # --set or --select has left one value
     columns = tuple(it for name in names for it in columns_named(name, settings, option, varying=True))
     if any(column.split("_")[0] == "data" for column in columns):
-        told = f"{option} {' '.join(names)}: likelihoods of different data cannot be compared"
-        raise CbmError(told)
+        raise CbmError(f"{option} {' '.join(names)}: likelihoods of different data cannot be compared")
     others = [name for name in settings[0] if name not in (*columns, "run_id")]
     measure, rivals = _deciding(cells, choosing), dict[Key, list[Cell]]()
     for cell in cells:
@@ -132,10 +131,9 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
         also = ", ".join(_varying(others, settings))
         told = f"every value goes with its own of {also}; choose those that belong together, too"
         raise CbmError(f"{option} {' '.join(names)}: {told}")
-    table, left = cells.manifest.table, dict[str, Any]()
-    for axis in ("rows", "columns", "groups"):
-        left[axis] = tuple(name for name in getattr(table, axis) if name not in columns)
-    table = table.model_copy(update=left | {"statistic": cells.measure.statistic})
+    axes: dict[str, Any] = {axis: getattr(cells.manifest.table, axis) for axis in AXES}
+    axes = {axis: tuple(name for name in its if name not in columns) for axis, its in axes.items()}
+    table = cells.manifest.table.model_copy(update=axes | {"statistic": cells.measure.statistic})
     chosen = [_winner(its, columns).measured(cells.measure) for its in rivals.values()]
     manifest = cells.manifest.with_cells((cell.settings for cell in chosen), table)
     return replace(cells, manifest=manifest, cells=chosen)

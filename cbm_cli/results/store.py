@@ -258,12 +258,9 @@ class Store:
         experiment, versions = self.experiment, [(name, f"{name}_version") for name in _versions()]
         for one in self.journal.lines(keys, Row):
             row = {"experiment": experiment, "run_id": one.run_id, "trial": one.trial, "seed": one.seed}
-            for name, value in one.row.items():
-                row[name] = _NOT_FINITE.get(value, value)
+            row |= {name: _NOT_FINITE.get(value, value) for name, value in one.row.items()}
             row["seconds"] = one.seconds
-            for name, column in versions:
-                row[column] = str(one.made.get(name, ""))
-            yield row
+            yield row | {column: str(one.made.get(name, "")) for name, column in versions}
 
     def nothing_yet(self) -> IncompleteError:
         """Return the error that no trial is finished."""
@@ -289,8 +286,7 @@ class Store:
 
     def interrupted(self) -> set[TrialKey]:
         """Return the trials that have a state and are not finished."""
-        keys = {(state.run_id, state.trial) for state in self.states()}
-        return {(run_id, number) for run_id, number in keys if number not in self.finished(run_id)}
+        return {(it.run_id, it.trial) for it in self.states() if it.trial not in self.finished(it.run_id)}
 
     def failure(self, run_id: str, number: int) -> str:
         """Return what went wrong in a failed trial."""

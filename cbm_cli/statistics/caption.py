@@ -191,7 +191,7 @@ def _estimates(cells: Cells) -> Iterator[str]:
                 f"≤: at most. Known states disprove the estimates of {count(bounded, 'trial')}; their limit "
                 "is shown instead."
             )
-        if doubtful := sum(cell.doubtful for cell in cells):
+        if doubtful := sum(int(cell.doubts.sum()) for cell in cells):
             yield (
                 f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the "
                 "runs of AIS, or known states or reverse AIS disprove it: it may be off by more than its "
