@@ -7,7 +7,7 @@ import pytest
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.loading import load
 from cbm_cli.machines.files import read_machine
-from cbm_cli.machines.representations import chosen, hidden_means, represent, unbalanced
+from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.learned import normalised, shape_of, tile_panel
 from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
@@ -45,6 +45,13 @@ def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
     (hidden,), _ = represent(its, grey, 1 / 255)
     expected = sigmoid(grey / 255 @ its.weights[0] + its.biases[1])
     assert_allclose(hidden, expected, rtol=0, atol=1e-6)
+
+
+def test_filters_of_deeper_layers_are_projected_through_all_weights_below():
+    its, _ = save(DEEPER, "dbm")
+    one, two, three = its.weights
+    for found, expected in zip(filters(its), (one, one @ two, one @ two @ three), strict=True):
+        assert_allclose(found, expected.T, rtol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [DEEP, (4, 3, 2, 3, 2)])
