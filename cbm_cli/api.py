@@ -246,8 +246,7 @@ def run(
     from cbm_cli.cli.output import live
     from cbm_cli.execution.agenda import make_agenda
     from cbm_cli.execution.precompile import precompile
-    from cbm_cli.execution.progress import RunProgress
-    from cbm_cli.execution.run import run_agenda
+    from cbm_cli.execution.run import RunProgress, run_agenda
     from cbm_cli.grid.read import read_grid
     from cbm_cli.kernels.sharing import cores
 

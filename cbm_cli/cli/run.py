@@ -103,7 +103,7 @@ def _say_what_is_read(agenda: Agenda) -> None:
 
 
 def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
-    from cbm_cli.execution.progress import seconds_to_do
+    from cbm_cli.execution.run import seconds_to_do
 
     ways = {
         "resume where they were stopped": agenda.resumed,
@@ -120,8 +120,7 @@ def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
 def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool) -> None:
     from cbm_cli.cli.table import tables
     from cbm_cli.execution.precompile import precompile
-    from cbm_cli.execution.progress import RunProgress
-    from cbm_cli.execution.run import run_agenda
+    from cbm_cli.execution.run import RunProgress, run_agenda
     from cbm_cli.results import Results
 
     if not agenda.jobs:

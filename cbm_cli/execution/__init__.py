@@ -20,7 +20,7 @@ def fork_server() -> Any:
     from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cbm_cli.execution.work", "cbm_cli.cli"])  # which workers import, too
+    context.set_forkserver_preload([f"{__name__}.work", f"{__name__}.warm", "cbm_cli.cli"])
     resource_tracker.ensure_running()  # which unblocks signals
     is_safe = "PYTHONSAFEPATH" in os.environ
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # it shall not import another cbm from the working folder

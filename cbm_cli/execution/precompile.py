@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cbm_cli.datasets.loading import load
-from cbm_cli.execution.agenda import Agenda, Job
+from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates
@@ -13,6 +13,11 @@ from cbm_cli.trial.learner import Learner, is_directed
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 
+if TYPE_CHECKING:
+    from cbm_cli.execution.agenda import Agenda, Job
+
+# A file next to the machine code of this installation exists if a kind is compiled
+MARKS = Path(make_updates.stats.cache_path)  # type: ignore[attr-defined]  # Numba's
 TINY = Settings(
     data={"name": "bars-and-stripes", "size": 2},
     model={"kind": "rbm", "hidden": 2},
@@ -25,21 +30,23 @@ TINY = Settings(
 )
 
 
-def precompile(agenda: Agenda, announce: Callable[[str], None] = lambda message: None) -> None:
+def run_tiny() -> None:
+    """Run a trial that compiles, or loads, what all trials of an RBM need."""
+    run_trial(Trial("compilation", TINY, 0, 0), bars_and_stripes(2))
+
+
+def precompile(agenda: "Agenda", announce: Callable[[str], None] = lambda message: None) -> None:
     """Compile the kernels that the jobs need, unless they are compiled; ``announce`` gets what to tell.
 
     The training loop is compiled once for each kind of settings that changes what it calls.
     """
-    # A file next to the machine code of this installation exists if a kind is compiled
-    marks = Path(make_updates.stats.cache_path)  # type: ignore[attr-defined]  # Numba's
-    kinds = {
-        marks / f"compiled-{_kind_of(job)}": job for job in {it.run_id: it for it in agenda.jobs}.values()
-    }
+    jobs = {job.run_id: job for job in agenda.jobs}.values()
+    kinds = {MARKS / f"compiled-{_kind_of(job)}": job for job in jobs}
     missing = {mark: job for mark, job in kinds.items() if not mark.exists()}
     if not missing:
         return
     announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
-    run_trial(Trial("compilation", TINY, 0, 0), load(**TINY.data.model_dump()))
+    run_tiny()
     for mark, job in missing.items():
         given = job.trial.settings, job.data, job.trial.seed
         learner, layers, now = Learner(*given), LayerTraining(*given), Progress(None)
@@ -50,7 +57,7 @@ def precompile(agenda: Agenda, announce: Callable[[str], None] = lambda message:
         mark.touch()
 
 
-def _kind_of(job: Job) -> str:
+def _kind_of(job: "Job") -> str:
     """What the types of the training loop's arguments depend on."""
     settings = job.trial.settings
     model = settings.model

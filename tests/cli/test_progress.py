@@ -11,7 +11,7 @@ import pytest
 from cbm_cli import machine
 from cbm_cli.datasets.loading import load
 from cbm_cli.execution.agenda import Agenda, Job, make_agenda
-from cbm_cli.execution.progress import RunProgress, seconds_to_do
+from cbm_cli.execution.run import RunProgress, seconds_to_do
 from cbm_cli.execution.work import Failure
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
