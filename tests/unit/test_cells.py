@@ -12,7 +12,6 @@ from cbm_cli.report.kinds import draw
 from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
-from cbm_cli.results.outcome import measured
 
 from tests.golden import outputs
 from tests.journals import change_manifest
@@ -38,12 +37,6 @@ METRIC = "valid_log_likelihood"
 ESTIMATED = ("update", "epoch", METRIC, f"{METRIC}_at_most", "effective_sample_size")
 DISPROVED = [[0, 0, -9, -8, 50], [10, 1, -6, -5, 50], [20, 2, 4, -7, 0]]
 DISPROVED += [[30, 3, -5.5, -5.6, 60], [40, 4, 3, -8, 0]]
-
-
-def test_the_metrics_of_a_summary_are_those_of_curves_and_of_evaluations():
-    curves = ["train_log_likelihood_max", "train_log_likelihood_final", "seconds"]
-    evaluated = ["ais_log_z", "train_log_likelihood_ais", "train_log_likelihood_ais_standard_error"]
-    assert measured([*curves, *evaluated]) == ["train_log_likelihood", "train_log_likelihood_ais"]
 
 
 @pytest.mark.parametrize("statistic", ["max", "final", "best-valid", "max-of-mean"])

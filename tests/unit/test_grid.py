@@ -444,19 +444,9 @@ def test_settings_have_the_same_names_in_tables_and_options():
         assert toy.cells[0].model.hidden == 7
 
 
-TABLES = {  # of the paper, by their cells
-    "standard-methods-bars": 48,
-    "standard-methods-shifting": 96,
-    "initialisation": 48,
-    "reparameterisation": 24,
-    "moving-average": 72,
-}
-
-
 def test_experiments_of_the_paper_expand_to_their_tables():
     grid = read_grid(PAPER)
     cells = {name: len(one.cells) for name, one in grid.experiments.items()}
-    assert cells.items() >= TABLES.items()
     assert (len(cells), sum(cells.values())) == (43, 948)
     whole = [one for one in grid.experiments.values() if not one.name.endswith("-short")]
     assert Counter(one.trials for one in whole) == {25: len(whole) - 8, 10: 6, 1: 2}

@@ -6,7 +6,6 @@ import pytest
 import yaml
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
-from cbm_cli.grid.settings import NESTED
 
 from tests.builders import PAPER, VALIDATOR, cbm, grid_text, refusal
 
@@ -20,15 +19,6 @@ def test_experiments_of_the_paper_are_accepted_and_name_their_schema():
     text = PAPER.read_text("utf-8")
     VALIDATOR.validate(yaml.safe_load(text))
     assert "# yaml-language-server: $schema=" in text
-
-
-def test_every_field_has_a_description_for_hovering():
-    schema = json_schema()
-    fields = schema["$defs"]["experiment"]["properties"]
-    nested = [schema["$defs"][name]["properties"] for name in (*NESTED, "values_table")]
-    every = [one for its in (schema["properties"], fields, *nested) for one in its.values()]
-    assert len(every) > 60
-    assert all(one["description"] for one in every)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,7 @@ from itertools import combinations, product
 from math import inf, nan
 
 import numpy as np
-import pandas as pd
 import pytest
-from cbm_cli.results import Metric
-from cbm_cli.results.outcome import default_metric
 from cbm_cli.statistics import Marking, mark_row
 from cbm_cli.statistics.wilcoxon import hodges_lehmann, holm, rank_sum, signed_rank
 from scipy import stats
@@ -231,25 +228,3 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     assert (at.better_by_test, above.better_by_test) == (False, True)  # below alpha, not at it
     few = mark_row([sample(*lucky[5:10]), sample(*steady[5:10])], Marking())
     assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
-
-
-def test_a_column_shows_what_it_measures():
-    for column, *shown in (
-        ("test_log_likelihood_ais", "test", 1, "log-likelihood ais"),
-        ("train_lower_bound", "train", 1, "lower bound of the log-likelihood"),
-        ("valid_cost", "valid", -1, "cost"),
-        ("log_z_standard_error", "", 0, "log-z standard error"),
-    ):
-        metric = Metric(column)
-        assert [metric.part, metric.better, metric.name] == shown
-
-
-def test_the_default_metric_depends_on_the_kind_of_machine():
-    for there, shown in (
-        ("log_z test_log_likelihood train_log_likelihood", "test_log_likelihood"),
-        ("train_cost valid_cost", "train_cost"),
-        ("train_lower_bound test_lower_bound log_z", "test_lower_bound"),
-        ("weight_norm", None),
-    ):
-        frame = pd.DataFrame({f"{name}_final": [1.0] for name in there.split()})
-        assert default_metric(frame) == shown

@@ -449,13 +449,6 @@ def test_a_row_shows_where_mean_and_test_disagree():
     assert "diverged" in notes_of(gone)[2]  # it comes last, though its mean is higher
 
 
-def test_results_of_cbm_evaluate_are_of_the_final_machine():
-    frame, runs = with_column(train_log_likelihood_ais=lambda cell, trial: -5 - trial / 10)
-    table = build(runs, frame=frame, metric="train_log_likelihood_ais")
-    assert notes_of(table)[0].startswith("Train log-likelihood (AIS) of the final machine")
-    assert rows_of(table)[1][1:] == ["*-52.50 ± 1.87"] * 2
-
-
 def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
     cells = [planned(model_kind=kind) for kind in ("rbm", "auto-encoder")]
     frame = pd.DataFrame(finished(cells[0], UP) + trained(cells[1], LOW))
