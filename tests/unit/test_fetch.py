@@ -281,15 +281,6 @@ def test_a_folder_that_cannot_be_written_is_named(toy, monkeypatch):
     assert holds(fetch(code=2).stderr, f"{__file__}/binary/toy|CBM_DATA_DIR")
 
 
-def test_addresses_and_checksums_are_well_formed():
-    for file in (file for source in SOURCES.values() for form in source.forms for file in form):
-        form = "sha256:[0-9a-f]{64}|git:[0-9a-f]{40}"
-        assert all(re.fullmatch(form, checksum) for checksum in file.checksums)
-        assert all(url.rpartition("/")[2].removesuffix(".gz") == file.stem for url in file.urls)
-    local = [name for name, source in SOURCES.items() if source.forms and not source.downloads]
-    assert local == ["web-reshuffled"]
-
-
 def test_either_published_order_of_connect4_is_right(tmp_path, monkeypatch):
     file = File("toy.data", "", (git_blob(b"1\n0\n"), sha256(b"0\n1\n")))
     monkeypatch.setitem(SOURCES, "connect4", replace(SOURCES["connect4"], forms=((file,),)))

@@ -326,14 +326,6 @@ def test_names_of_data_and_files_that_cannot_be_are_refused_at_their_place(data,
     assert not CONTROL.search(refused.stderr.replace("\n", ""))
 
 
-@pytest.mark.parametrize("source", ["x" * 300, "a\0b", "~nouser/x.csv", "\ud800", "-"])
-def test_a_source_of_data_that_cannot_be_is_refused(source):
-    Path("m.npz").write_bytes(MACHINE_FILES[0])
-    refused = cbm("evaluate", "m.npz", "--data", source, code=2)
-    assert "--data" in refused.stderr
-    assert not CONTROL.search(refused.stderr.replace("\n", ""))
-
-
 def test_long_names_make_folders_that_a_disk_takes():
     Path(f"{'x' * 200}.csv").write_bytes(lines(ROWS))
     text = GRID.replace("{name: bars-and-stripes, size: 2}", f"{{path: {'x' * 200}.csv}}")
