@@ -55,7 +55,7 @@ _ANNEALED = {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}
 _RECORD = {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}
 TRAININGS = {  # one of each kind that could end otherwise if it is stopped, continued or moved
     "PCD": RBM,
-    "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b"},
+    "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b", "momentum": 0.5},
     "CD with batches of all rows": RBM | {"sampler": "CD-1", "batch": "full"},
     "second sampler": RBM | {"offsets": "mm^b", "offsets_from": "independent"},
     "stations off the grid": RBM | {"evaluate": {"every": 7}},

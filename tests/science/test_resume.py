@@ -40,7 +40,15 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     same(result, run_trial(trial, THREE_PARTS))
 
 
-STOPPED = ["PT", "CD with batches of all rows", "AIS", "early stopping", "DBM", "pre-training"]
+STOPPED = [
+    "PT",
+    "CD with batches of all rows",
+    "second sampler",
+    "AIS",
+    "early stopping",
+    "DBM",
+    "pre-training",
+]
 
 
 @pytest.mark.parametrize("name", STOPPED)
