@@ -33,7 +33,8 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "python report results run sample selection sources table text verify whole_numbers words",
     "datasets": "columns datasets fetch files forms hostile moved_data refused_data",
     # not what processes run
-    "execution": "bad_input cluster evaluate execution files pretraining progress resume run start_from verify",
+    "execution": "bad_input cluster evaluate execution files pretraining progress resume run start_from "
+    "verify",
     "grid": "bad_input grid hostile names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
