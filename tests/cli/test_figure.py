@@ -276,28 +276,18 @@ def test_texts_lie_within_the_figure_and_apart(results, words):
         assert min(across, down) < 1, (text, other)
 
 
-def test_a_users_own_style_changes_no_picture(results, tmp_path):
-    style = {"lines.linewidth": 9, "axes.facecolor": "red", "image.origin": "lower"}
-    style |= {"savefig.bbox": "tight", "savefig.transparent": True, "savefig.dpi": 30}
-    style |= {"axes.grid": True, "text.usetex": True}
-    written = []
-    for rules in ({}, style):
-        with mpl.rc_context(rules):
-            cbm("report", results, "toys", "-o", tmp_path / "page.html")
-            cbm("plot", results, "filters", "toys", "-o", tmp_path / "filters.png", *SOME)
-        written.append([path.read_bytes() for path in sorted(tmp_path.iterdir())])
-    assert written[0] == written[1] != []
-
-
-def test_a_style_file_and_an_unknown_backend_change_no_picture(results, tmp_path):
-    (tmp_path / "matplotlibrc").write_text("axes.facecolor: red")
-    words = "plot", results, "activity", "toys", "-o"
-    cbm(*words, tmp_path / "here.png")
-    process = start_cbm(
-        *words, "there.png", cwd=tmp_path, env={"MPLBACKEND": "module://no_such_backend"}
-    )
-    assert process.wait(60) == 0, process.stderr.read()
-    assert (tmp_path / "there.png").read_bytes() == (tmp_path / "here.png").read_bytes()
+def test_a_users_own_style_and_a_missing_backend_change_no_picture(results, tmp_path):
+    style = "lines.linewidth: 9|axes.facecolor: red|image.origin: lower|axes.grid: True|"
+    style += "savefig.bbox: tight|savefig.transparent: True|savefig.dpi: 30|text.usetex: True"
+    (tmp_path / "matplotlibrc").write_text(style.replace("|", "\n"))
+    backend = {"MPLBACKEND": "module://no_such_backend"}
+    report, filters = ("report", results, "toys", "-o"), ("plot", results, "filters", "toys", "-o")
+    for name, words in (("page.html", report), ("filters.png", filters)):
+        with mpl.rc_context({"axes.facecolor": "blue", "savefig.dpi": 70, "lines.linewidth": 4}):
+            cbm(*words, tmp_path / f"here-{name}")
+        process = start_cbm(*words, name, cwd=tmp_path, env=backend)
+        assert process.wait(60) == 0, process.stderr.read()
+        assert (tmp_path / name).read_bytes() == (tmp_path / f"here-{name}").read_bytes()
 
 
 def test_filters_are_of_the_first_trial_that_did_not_diverge(results, toys, monkeypatch):

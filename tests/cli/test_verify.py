@@ -175,14 +175,11 @@ CUT = {name: column[:2] for name, column in CURVE.items()}
     [
         ("", {}),
         ("weights_0 of the final machine", {"weights": (0.5, -0.75)}),
-        ("weights_0 of the final machine", {"weights": (0.5,)}),
         ("weights_0 of the best machine", {"best": (0.5, 1)}),
         ("train_cost at update 20", {"curve": LOWER, "weights": (9, 9)}),
         ("norm at update 10", {"curve": LATER, "norm": {"norm": [np.nan, 1.25, 2]}}),
-        ("norm at update 0", {"norm": {"norm": [0, 1, 2]}}),
         ("curve at update 40", {"curve": CUT}),
         ("the columns of the records", {"norm": None}),
-        ("the columns of the records", {"norm": {"other": [0, 0, 0]}}),
     ],
 )
 def test_the_first_difference_is_named(tmp_path, told, other):

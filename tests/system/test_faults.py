@@ -18,7 +18,7 @@ from cbm_cli.results import Store
 
 from tests.builders import GRID, cbm, numbers, run_grid, summary
 from tests.faulty_disk import ERRORS, FULL, KILLS, READ_ONLY
-from tests.journals import contents_of, finished_in, lines_of, stores_in, throw_in, trials_of
+from tests.journals import contents_of, finished_in, lines_of, stores_in, trials_of
 from tests.processes import (
     ROOT,
     LoopbackCluster,
@@ -271,29 +271,6 @@ def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, mo
     assert fault in KILLS or ("out/" in said and "-o" in said)  # where, and what to do
     assert "Traceback" not in said
     check_rerun(undisturbed(SHORT), finished(), 4)
-
-
-@pytest.mark.nightly
-def test_files_of_others_cost_no_trial_of_many_small_ones_in_a_run_that_is_killed(grid):
-    text = SHORT.replace("trials: 2", "trials: 600").replace("updates: 100", "updates: 4000")
-    grid(text.replace("every: 20", "every: 4000"))
-    Path("out").mkdir()
-    thrown, killed, main = {*throw_in("out/bars")}, [], started()
-    while (code := main.poll()) is None:
-        time.sleep(0.1)
-        thrown |= {*throw_in("out/bars")}
-        done = len(finished())
-        if len(killed) < 3 and 300 * (len(killed) + 1) < done < 1200:
-            end_group(main)
-            main.wait()
-            killed.append(done)
-            main = started()
-    said = main.stderr.read()
-    assert (code, len(killed)) == (0, 3), said
-    assert max(line[0] for line in counted(said) if line[1:] == [1200]) >= killed[-1]
-    rows = [(row["run_id"], row["trial"]) for row in summary("out")]
-    assert len({*rows}) == len(rows) == 1200
-    assert all(path.read_bytes() == b"PK\x03\x04 not yours" for path in thrown)
 
 
 def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed, monkeypatch):
