@@ -180,11 +180,6 @@ class Cell:
         return self._column(column)[self.known]
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
-        """The numbers of the trials."""
-        return self._of_known("trial").astype(int)
-
-    @property
     def stopped(self) -> NDArray[np.bool_]:
         """Whether the parameters of each trial were not finite any more."""
         return self.trials.diverged[self.rows[self.known]]
@@ -202,7 +197,7 @@ class Cell:
     @property
     def values(self) -> dict[int, float]:
         """The value that the table shows, by trial."""
-        return dict(zip(self.numbers.tolist(), self.value.tolist(), strict=True))
+        return dict(zip(map(int, self._of_known("trial")), self.value.tolist(), strict=True))
 
     @cached_property
     def bounded(self) -> NDArray[np.bool_]:

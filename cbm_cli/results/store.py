@@ -205,8 +205,7 @@ class Store:
         settings = dict.fromkeys(name for cell in asked.values() for name in cell)
         varying = [it for it in settings if len({text_of(cell.get(it)) for cell in asked.values()}) > 1]
         names, text = dict.fromkeys(("experiment", "run_id", "trial", "seed", *varying)), io.StringIO()
-        for row in rows:
-            names |= dict.fromkeys(name for name in row if name not in settings)
+        names |= dict.fromkeys(name for row in rows for name in row if name not in settings)
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
         whole = (asked[row["run_id"]] | row for row in rows)
@@ -314,16 +313,15 @@ class Store:
         for line in self.journal.lines([(run_id, number)]):
             if line.finished:
                 return line
-        told = f"{self.journal.path}: trial {number} of {run_id} is damaged or missing"
-        raise CbmError(f"{told}; cbm run repeats it")
+        told = f"trial {number} of {run_id} is damaged or missing; cbm run repeats it"
+        raise CbmError(f"{self.journal.path}: {told}")
 
     def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
         """Return the curves of trials of a run: update, epoch, <part>_<metric>, in nats per sample."""
         keys = [(run_id, int(number)) for number in numbers]
         found = [_frame(one.curve) for one in self.journal.lines(keys) if one.curve]
         if len(found) < len(keys):
-            told = f"keeps no curves of {run_id}; run it again, into another folder"
-            raise IncompleteError(f"{self.folder}: {told}")
+            raise IncompleteError(f"{self.folder}: keeps no curves of {run_id}; run it again into another folder")
         return found
 
     def records(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
