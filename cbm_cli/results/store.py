@@ -321,7 +321,7 @@ class Store:
         keys = [(run_id, int(number)) for number in numbers]
         found = [_frame(one.curve) for one in self.journal.lines(keys) if one.curve]
         if len(found) < len(keys):
-            raise IncompleteError(f"{self.folder}: keeps no curves of {run_id}; run it again into another folder")
+            raise IncompleteError(f"{self.folder}: keeps no curves of {run_id}; repeat it in another folder")
         return found
 
     def records(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
