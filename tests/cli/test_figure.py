@@ -136,6 +136,7 @@ def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results
         assert title == data
         assert [*drawn] == [*looks.values()]
         assert {*seen.bounds_of(axes)} == {0.05, 0.95}
+        assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, 1, -0.02, 1.02))
         for scheme, name in NAMES.items():
             means = activities(machine(toys, data=data, offsets=scheme), SETS[data])
             line = drawn[looks[name]]
@@ -182,6 +183,7 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
         figure, _ = seen.figure_of("plot", *where[:-1], kind, where[-1], *data)
         ((told, drawn[kind]),) = seen.panels_of(figure)
         assert told == title or kind != "filters"
+        assert not figure.legends  # of one machine
     weights = seen.weights_of(path)
     expected = seen.grey(weights["weights_0"].T)
     assert_allclose(tiles(drawn["filters"], 1, 4)[:3], expected, atol=1e-6)
