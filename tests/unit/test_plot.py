@@ -600,6 +600,12 @@ def test_the_legend_of_a_panel_is_below_the_name_of_its_axis_and_in_the_picture(
         assert axes.get_window_extent().height > figure.bbox.height / 4
 
 
+def test_panels_of_one_setting_lie_side_by_side_as_far_as_they_fit():
+    for size, number, across in ((None, 4, 4), ("page", 4, 2), ("page", 5, 3), ("column", 3, 2)):
+        panels = [Panel(lambda axes: None, (str(n),)) for n in range(number)]
+        assert compose(panels, size).figure.axes[0].get_gridspec().ncols == across
+
+
 def test_size_of_a_page_is_kept():
     for size, inches in ("column", 3.4), ((5.0, 3.0), 5.0):
         assert picture_of(size=size).figure.get_size_inches()[0] == inches
