@@ -12,10 +12,12 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from cbm_cli.api import ResultFrames
 from cbm_cli.cli import main
 from cbm_cli.datasets.loading import describe, load
 from cbm_cli.datasets.spec import make_spec
 from cbm_cli.grid.read import read_grid
+from cbm_cli.machine import TrainedMachine
 
 from tests.builders import cbm
 from tests.processes import nightly
@@ -195,3 +197,14 @@ def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_sho
     assert len(files) > 200
     assert [path for path in files if wrong.search(path.read_text("utf-8", "replace"))] == []
     assert wrong.search(f"pip install {name}")
+
+
+def test_every_public_function_of_python_has_an_example_that_is_run():
+    estimators = pytest.importorskip("cbm_cli.sklearn")
+    pages = [ROOT / "docs/python.md", ROOT / "docs/how-to/scikit-learn.md"]
+    typed = "".join(body for page in pages for unrun, *_, body in blocks(page) if not unrun)
+    names = [f"cbm.{name}(" for name in ("data", "load", "open_results", "run")]
+    for owner in (ResultFrames, TrainedMachine, estimators.CenteredRBM):
+        own = [name for name, one in vars(owner).items() if callable(one) and name[0] != "_"]
+        names += [f".{name}(" for name in own]
+    assert [name for name in names if name not in typed] == []

@@ -380,6 +380,7 @@ def test_the_x_axis_counts_as_the_grid_or_as_asked():
         assert axes.get_xlabel() == name
         assert ("spread evenly over the updates" in caption_of(figure)) == (name == "seconds")
         assert curves[NORMAL].line.index[-1] == pytest.approx(last)
+        assert len({*curves[NORMAL].marks.index} & {*curves[NORMAL].line.index}) >= 5
         assert axes.get_xlim()[1] == pytest.approx(1.02 * last)
         assert ticks_of(axes.xaxis).get(last, tick) == tick
 
@@ -439,12 +440,23 @@ def test_finals_are_cut_as_curves_and_count_what_is_beyond(better, lost, is_cut)
     rows |= {f"{column}_final": -better * np.array(values[1])}
     made = {"rows_have": rows, "scale": "per-sample", "metric": column, "column": column}
     cells = [cell(s, values=lambda u, t: better * rising(u, t)) for s in ("00", "aa^b")]
-    picture = compose(draw(HandMade(cells, **made), "finals", ["e"], Options()))
+    results = HandMade(cells, **made)
+    picture = compose(draw(results, "finals", ["e"], Options()))
     start, best = rising(50, 0), rising(1000, 3)
     worst = start - (best - start) / 2 if is_cut else -9.0 - 0.04 * (9 - 2.3)
     expected = (worst, -2.3 - 0.04 * max(-9.0, worst) + 0.04 * -2.3)
     assert picture.figure.axes[0].get_ylim() == pytest.approx(sorted(better * np.array(expected)))
     assert ("2 values beyond the axis" in picture.caption) == is_cut
+    picture = compose(draw(results, "finals", ["e"], Options(ylim=(-20, 20))))
+    assert picture.figure.axes[0].get_ylim() == (-20, 20)
+
+
+def test_the_caption_of_finals_counts_doubtful_trials():
+    rows = {"effective_sample_size_final": [1.0, 40.0, 40.0, 2.0]}
+    rows |= {"train_log_likelihood_max": [-2.9, -2.8, -2.6, -2.3]}
+    results = HandMade([cell()], rows_have=rows, effective=lambda updates: 40.0 + 0 * updates)
+    caption = compose(draw(results, "finals", ["e"], Options())).caption
+    assert "Open markers: estimates of 2 of 4 trials are doubtful or disproved" in caption
 
 
 # A metric against a setting
