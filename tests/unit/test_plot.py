@@ -67,7 +67,7 @@ class HandMade:
         values = [self.values[run_id](update, trial) for update in updates]
         known = {"update": updates, "epoch": updates / 100, self.column: values}
         known |= {f"{self.column}_at_most": self.most} if self.most else {}
-        known |= {"effective_sample_size": self.effective(updates)} if self.effective else {}
+        known |= {"effective_sample_size": self.effective(updates, trial)} if self.effective else {}
         return pd.DataFrame(known)
 
     def curves(self, run_id, trials):
@@ -211,7 +211,7 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(av
 
 
 HELD = (sinking(500, 0) + sinking(1000, 2)) / 2
-ESTIMATED = {"effective": lambda update: 4.0 - 0.1 * (update > 900)}
+ESTIMATED = {"effective": lambda update, trial: 4.0 - 0.1 * (update > 900)}
 LACKING = {
     "diverged": (stopping, {"diverged": [3]}, -5.0, ["4", "1"]),
     "gap": (stopping, {}, -5.0, ["4", "1"]),
@@ -233,7 +233,10 @@ def test_trials_that_end_or_lack_values_are_counted_and_those_that_stopped_conti
 
 
 def test_of_records_no_estimates_are_counted_and_a_trial_once():
-    made = {"records": dict.fromkeys(ANGLES, stopping), "effective": lambda update: 0 * update}
+    made = {
+        "records": dict.fromkeys(ANGLES, stopping),
+        "effective": lambda update, trial: 0 * update,
+    }
     assert numbers_in(caption_of(drawn(options=ANGLE, **made)[0])) == ["4", "1"]
 
 
@@ -402,15 +405,17 @@ def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
 
 def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones():
     """Of 40 runs at least 4 must be effective."""
-    _, _, curves = drawn([cell()], effective=lambda update: 4.0 - 0.1 * (update % 200 == 0))
+    _, _, curves = drawn([cell()], effective=lambda update, trial: 4.0 - 0.1 * (update % 200 == 0))
     assert [*curves[NORMAL].open.index] == [*UPDATES[::4]]
     assert sorted([*curves[NORMAL].open.index, *curves[NORMAL].marks.index]) == [*UPDATES]
+    _, _, curves = drawn([cell()], effective=lambda update, trial: 4.0 - (trial < 2) + 0 * update)
+    assert [*curves[NORMAL].open.index] == [*UPDATES]  # half of the trials
     _, _, curves = drawn([cell()])
     assert (len(curves[NORMAL].open), len(curves[NORMAL].marks)) == (0, 6)
 
 
 def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
-    made = {"effective": lambda update: 40.0 * (update < 900), "at_most": -7.0}
+    made = {"effective": lambda update, trial: 40.0 * (update < 900), "at_most": -7.0}
     figure, _, curves = drawn([cell(values=lambda update, trial: -5.0 - trial)], **made)
     assert_allclose(curves[NORMAL].line / 16, np.where(UPDATES < 900, -6.5, -7.0))
     upper = np.asarray(curves[NORMAL].band)[:, 1]
