@@ -166,11 +166,6 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Pa
     """
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
-    there = {path.parent.name for path in root.glob("*/manifest.json")}
-    for name in (one.name for one in experiments if one.name not in there):
-        if twins := [other for other in there if other.lower() == name.lower()]:
-            same = f"differs from {name} in capitals only, which macOS and Windows do not tell apart"
-            raise CbmError(f"{root / twins[0]}: {same}; rename one, or choose another folder with -o")
     names = make_names(experiments, root, folder)
     stores = {one.name: Store(root / one.name) for one in experiments}
     for store in stores.values():

@@ -29,7 +29,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.builders import GRID, cbm, numbers, problems_of, refusal, summary
+from tests.builders import cbm, numbers, problems_of, refusal, summary
 from tests.journals import change_manifest, damage, finished_in, lines_of
 from tests.processes import until
 from tests.trainings import coins, rbm_settings
@@ -360,18 +360,6 @@ def test_what_may_not_be_read_is_named_and_not_taken_for_missing(
     said = cbm(*command.split(), code=2).stderr
     assert str(path) in said
     assert os.strerror(errno.EACCES) in said
-
-
-def test_an_experiment_in_other_capitals_does_not_run_into_the_same_folder(store):
-    Path("twin.yaml").write_text(GRID.replace("bars:", "Bars:", 1))
-    for more in ([], ["--dry-run"]):
-        refused = cbm("run", "twin.yaml", "-o", "out", "-j", 0, *more, code=2)
-        assert problems_of(refused) == [("out/bars", "")]
-        assert "-o" in refused.stderr
-    assert not Path("out/Bars").exists()
-    Path("out/Bars").mkdir()
-    Path("out/Bars/manifest.json").write_bytes(Path("out/bars/manifest.json").read_bytes())
-    run("out")  # both are there: the disk tells them apart
 
 
 # ---- One writer ----
