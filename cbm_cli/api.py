@@ -286,7 +286,7 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
 
     if isinstance(data, str) and not Path(data).is_file():
         return data  # a named set
-    given = data if isinstance(data, Mapping) else {"path": data}
+    given = data if isinstance(data, Mapping) and not hasattr(data, "shape") else {"path": data}
     if {"train", "path"} <= given.keys():
         raise CbmError("data: train is another word for path; give one of them")
     given = {"path" if name == "train" else name: one for name, one in given.items() if one is not None}

@@ -109,3 +109,6 @@ def main() -> None:
     atexit.register(gc.freeze)  # Python ends at once: it looks for no garbage in all that was imported
     gc.set_threshold(100_000)  # planning makes many objects, and little garbage
     warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
+
+
+main.commands = dict.fromkeys(_COMMANDS, main)  # names that Click suggests for a misspelt one

@@ -40,6 +40,8 @@ def run(
     A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
     --dry-run. If a grid comes from someone else, read it first, or give --no-code.
     """
+    if not grid.suffix and not grid.exists():  # the first name of an experiment
+        grid, experiments = Path("experiments.yaml"), (str(grid), *experiments)
     fields = dict(changes)
     for field in [name for name, times in Counter(name for name, _ in changes).items() if times > 1]:
         values = ",".join(value for name, value in changes if name == field)
@@ -139,11 +141,13 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
         note(f"  {to_type(*sys.argv[1:])}\n")
         raise
+    shown = list[str]()
     for name, store in agenda.stores.items():
         if any(map(store.finished, agenda.run_ids[name])):
             try:
                 for table in tables(Results(output), [name]):
                     click.echo(table.sheet().render(), nl=False)
+                    shown.append(name)
             except CbmError as error:  # the trials are done all the same
                 note(f"{name}: no table: {error}")
     for name, trials in ending.flawed.items():
@@ -152,9 +156,9 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         (job, _), failed = ending.failed[0], count(len(ending.failed), "trial")
         details = to_type("ls", job.stores[0].folder.parent, job.run_id)
         note(f"{failed} failed; the same command tries again. Details: {details}")
-    if names := [name for name, one in agenda.stores.items() if any(map(one.finished, one.runs()))]:
-        note(f"Next:  {to_type('plot', output, 'curves', names[0], '-o', 'curves.png')}")
-        note(f"       {to_type('table', output, names[0], '--format', 'latex')}")
+    if shown:
+        note(f"Next:  {to_type('plot', output, 'curves', shown[0], '-o', 'curves.png')}")
+        note(f"       {to_type('table', output, shown[0], '--format', 'latex')}")
     if ending.failed:
         raise SystemExit(1)
 

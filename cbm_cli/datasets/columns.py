@@ -17,12 +17,13 @@ _LONGEST = 10_000  # characters of a list of columns
 
 def columns_text(given: Any) -> str:
     """Return names and numbers of columns, a list or text separated by commas, as canonical text."""
-    text = str(given) if type(given) is int or getattr(given, "ndim", 1) == 0 else given
+    given = given.tolist() if hasattr(given, "tolist") else given  # NumPy's numbers and arrays
+    text = given = [given] if type(given) in (int, float) else given
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | set):
         whole = (int(one) if isinstance(one, float) and one.is_integer() else one for one in given)
         text = as_line(map(str, whole))
     odd = not isinstance(text, str) or len(text) > _LONGEST or CONTROL.search(text)
-    items = [] if odd else _items(text)
+    items = [] if odd else _items(str(text))
     if not items or not all(items) or {"True", "False"} & {*items}:
         raise ValueError("must be names or numbers of columns, as in [id, 3, last]")
     return as_line(items)
@@ -72,9 +73,11 @@ class Columns:
         if odd and self.chosen is None:
             asked = [place for place in kept if place in odd or place in words]
             listed = as_line(dict.fromkeys(written_as(place, names, width) for place in asked))
-            told = f"column {listed} may be labels or numbers of rows"
-            instead = "" if {*asked} & {*words} else ", or columns: all to train on them"
-            raise FieldError(f"{told}; write drop: [{listed}]{instead}")
+            ways = [f"drop: [{listed}]"] if len(asked) < len(kept) else []
+            ways += [] if {*asked} & {*words} else ["columns: all to train on them"]
+            if ways:
+                told = f"column {listed} may be labels or numbers of rows"
+                raise FieldError(f"{told}; write {', or '.join(ways)}")
         return kept
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from cbm_cli.arrays import check_size
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.errors import FieldError
-from cbm_cli.text import shortened
+from cbm_cli.text import count, shortened
 
 _WIDEST = 100_000  # columns, each of which pandas keeps apart
 _GAPS = ["?", "-", "."]  # which pandas does not know as gaps
@@ -67,7 +67,7 @@ def read_text(content: bytes, header: bool | None = None) -> Rows:
         rows = 0
         for rows, (number, fields) in enumerate(records(top), 1):  # noqa: B007
             if len(fields) != width:
-                told = f"line {number} has {len(fields):,} columns, the lines before it {width:,}"
+                told = f"line {number} has {count(len(fields), 'column')}, the lines before it {width:,}"
                 raise FieldError(f"{told}; is it cut short?")
         if frame.shape != (rows, width):
             raise FieldError("has quotes that do not end, or are within a value")

@@ -169,7 +169,10 @@ def _table(rows: Rows, columns: Columns) -> Table:
     numbers = frame.apply(_numbers) if odd else frame  # objects and categories may be numbers
     words = [n for n in odd if (numbers.iloc[:, n].isna() & frame.iloc[:, n].notna()).any()]
     head = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
-    steady = (np.diff(head, axis=0) == 1).all(axis=0) & (len(head) > 2)
+    bare = np.flatnonzero(np.isnan(head).all(axis=0)).tolist()
+    words += [n for n in bare if n not in words and frame.iloc[:, n].isna().all()]  # nothing but gaps
+    with np.errstate(invalid="ignore"):
+        steady = (np.diff(head, axis=0) == 1).all(axis=0) & (len(head) > 2)
     counting = [n for n in np.flatnonzero(steady).tolist() if (np.diff(numbers.iloc[:, n]) == 1).all()]
     places = columns.places(rows.names, width, words, counting)
     kept = tuple(rows.names[n] for n in places) if rows.names else ()
@@ -197,7 +200,7 @@ def _numbers(column: pd.Series) -> pd.Series:
     def plain(value: Any) -> Any:
         if isinstance(value, str):
             return _TRUTH.get(value.lower(), value)
-        return value if isinstance(value, kinds) else np.nan
+        return float(value) if isinstance(value, kinds) else np.nan
 
     return pd.to_numeric(column.astype(object).map(plain), errors="coerce")
 
@@ -207,13 +210,15 @@ def _flaws(rows: Rows, places: list[int], words: list[int], finite: NDArray) -> 
     frame, names, at = rows.frame, rows.names, rows.at
     lost, told = frame.iloc[:, places].isna().to_numpy(), []
     titles = [f"column {n + 1}{f' ({names[n]})' if names and names[n] else ''}" for n in places]
-    odd, gaps = ~finite & ~lost, np.argwhere(~finite & lost & [n not in words for n in places])
+    odd, told_of = ~finite & ~lost, np.isin(places, words, invert=True) | lost.all(axis=0)
+    gaps = np.argwhere(~finite & lost & told_of)
     for column in np.flatnonzero(odd.any(axis=0))[:_SHOWN].tolist():
         row = int(odd[:, column].argmax())
         value = shortened(str(frame.iat[row, places[column]]))
         told.append(f"{at(row)}, {titles[column]} is {value}, no finite number")
     if drop := as_line(written_as(n, names, frame.shape[1]) for n in places if n in words):
-        told.append(f"leave out columns that are not units by drop: [{drop}]")
+        left = f"leave out columns that are not units by drop: [{drop}]"
+        told.append("write numbers, as 0 and 1" if {*places} <= {*words} else left)
     if len(gaps):
         shown = "; ".join(f"{at(row)}, {titles[column]}" for row, column in gaps[:_SHOWN].tolist())
         more = f" and {len(gaps) - _SHOWN:,} more" * (len(gaps) > _SHOWN)

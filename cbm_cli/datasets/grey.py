@@ -49,6 +49,7 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDAr
     between = _exact(max(1.0, low, (low + top) // 2) if positive else 0)
     more = f", or scale: {end} and binarise: none" if positive else ""
     remedy = f"for values of {_exact(low)} to {end} write threshold: {between}{more}"
+    remedy = remedy if top > 0 else "add a number to all values, so that some are above 0"
     if positive and (top <= 1 + NOISE or (in_bytes and top > 127)):
         remedy = "for grey values choose binarise: threshold, sample or none"
     if not spec.binarise:

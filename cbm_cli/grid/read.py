@@ -122,8 +122,8 @@ def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
     twins: dict[str, str] = {}
     nodes: Any = node
     for name, value in nodes.items():
-        if not re.fullmatch(NAME, name):
-            remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
+        if not re.fullmatch(NAME, name) or name.endswith((".yaml", ".yml", ".npz")):
+            remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first, no .yaml or .npz"
             problems.add(value, f"cannot name an experiment, or a folder; {remedy}")
         elif (twin := twins.setdefault(name.lower(), name)) != name:
             same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"

@@ -272,8 +272,11 @@ class Store:
         return self.journal.read().runs
 
     def runs(self) -> set[str]:
-        """Return the run-ids with a line, or with the state of an unfinished trial."""
-        return {*self.lines(), *(state.run_id for state in self.states())}
+        """Return the run-ids with a line, with the state of an unfinished trial, or of the grid last run."""
+        asked = set[str]()
+        with suppress(CbmError):  # its manifest is missing or damaged
+            asked = {cell["run_id"] for cell in self.manifest().cells}
+        return {*self.lines(), *(state.run_id for state in self.states()), *asked}
 
     def finished(self, run_id: str) -> frozenset[int]:
         """Return the numbers of the finished trials of a run."""

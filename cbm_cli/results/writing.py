@@ -20,7 +20,8 @@ _LOCK, _WRITER = ".cbm-lock", ".cbm-writer"
 
 def cannot_write(path: Path, error: OSError) -> CbmError:
     """Return the error for a file that the disk refuses."""
-    return CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o")
+    told = f"{path}: cannot write: {error.strerror}"
+    return CbmError(f"{told}; make room, or write elsewhere (by -o, if the command has it)")
 
 
 @contextmanager
@@ -89,7 +90,7 @@ def locked(folder: Path) -> Iterator[None]:
             lock = SoftFileLock(f"{path}-held").acquire(timeout=0)
     except Timeout:
         name = writer.read_text("utf-8", "replace") if writer.exists() else "another cbm"
-        told = f"{name} is writing here; wait until it has ended, or choose another folder with -o"
+        told = f"{name} is writing here; wait until it has ended, or use another folder"
         raise CbmError(f"{folder}: {told}") from None
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -6,6 +6,8 @@ import click
 import pytest
 from cbm_cli.cli import main
 
+from tests.builders import cbm
+
 OPTIONS = {
     "": "--version",
     "data": "",
@@ -45,6 +47,13 @@ def commands(group, path=()):
 def test_there_are_fourteen_commands():
     assert {name for name, _ in commands(main)} == {*OPTIONS}
     assert len({name.partition(" ")[0] for name in OPTIONS if name}) == 14
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("tabel", "table"), ("eval", "evaluate"), ("rum", "run")]
+)
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(typed, meant):
+    assert f"Did you mean '{meant}'?" in cbm(typed, code=2).stderr
 
 
 @pytest.mark.parametrize(("name", "command"), [*commands(main)])

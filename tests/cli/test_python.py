@@ -16,7 +16,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, dok_array
 
 from tests import networks as nets
 from tests.builders import GRID, cbm, evaluate_file, grid_text, holds, problems_of, refusal, summary
@@ -251,6 +251,7 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
     [
         (ROWS.reshape(60, 4, 4), ROWS, None),
         (csr_array(ROWS), ROWS, None),
+        (dok_array(ROWS), ROWS, None),  # which is a mapping, too
         (Path("rows.npy"), ROWS, None),
         ({"path": NAMED, "columns": [1, 2, 3], "valid": NAMED[:10]}, ROWS[:, :3], ROWS[:10, :3]),
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),

@@ -140,7 +140,10 @@ def test_ls_counts_trials_by_what_has_become_of_them():
 
 
 def test_a_missing_journal_next_to_its_curves_is_named():
+    run_id = run_ids()[0]
     (BARS / "trials.jsonl").unlink()
+    shown = found("ls", "out", run_id)  # as a run that is not begun
+    assert (shown["run_id"], shown["trials"]) == (run_id, [])
     assert "trials.jsonl is missing; restore it" in cbm("table", "out", code=3).stderr
 
 

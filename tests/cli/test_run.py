@@ -201,6 +201,15 @@ def test_batches_and_epochs_count_as_they_should_and_evaluation_can_be_left_out(
     assert (curve["update"][-1], curve["epoch"][-1]) == (21, 10.5)
     run("--set", "evaluate={method: none}", out="none")
     assert [*next(iter(contents_of("none", kinds=["curve"]).values()))] == ["update", "epoch"]
+    said = run("--set", "evaluate={method: none}", out="none")
+    assert holds(said, "no table: nothing was evaluated")
+    assert "Next:" not in said  # there is nothing that these commands would show
+
+
+def test_names_of_experiments_alone_are_those_of_the_default_grid(grid):
+    Path("grid.yaml").rename("experiments.yaml")
+    assert cbm("run", "bars", "--dry-run").stdout == cbm("run", "--dry-run").stdout
+    assert " bars?" in cbm("run", "bar", "--dry-run", code=2).stderr
 
 
 def test_results_are_stored_as_documented(finished):

@@ -47,6 +47,8 @@ A, B, C, D = ROWS.T.tolist()
         ({"drop": np.int64(4)}, [0, 1, 2]),
         ({"columns": pd.Index(["c", "a"])}, [2, 0]),
         ({"columns": np.float64([3, 1])}, [2, 0]),
+        ({"columns": np.float32([3, 1])}, [2, 0]),
+        *(({"drop": four}, [0, 1, 2]) for four in (4.0, np.array(4), np.float32(4))),
     ],
 )
 def test_columns_are_chosen_and_dropped_by_name_and_number(options, expected):
@@ -77,6 +79,12 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
         assert_array_equal(data.test, data.train)
     error = refusal(load, test="turned.csv", path="rows.csv", drop=[1, 4])
     assert (error.field, str(error).partition(":")[0]) == ("test", "turned.csv")
+
+
+def test_marks_at_the_ends_of_lines_are_never_offered_as_a_column_to_train_on():
+    write("a,b\n0,1,\n1,0,\n")
+    assert str(refusal(load, path="rows.csv")).endswith("write drop: [3]")
+    assert_array_equal(load(path="rows.csv", drop=3).train, [[0, 1], [1, 0]])
 
 
 LABELS = "class LABEL labels target ID y index class_label row_id"

@@ -1,7 +1,8 @@
 """Rows as other programs and libraries keep them: pictures, sparse matrices, Parquet, frames."""
 
 import re
-from math import nan
+from fractions import Fraction
+from math import inf, nan
 from pathlib import Path
 
 import cbm_cli as cbm
@@ -94,15 +95,17 @@ FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
     "gaps": (
         frame_of(q=[nan] * 12),
         Columns(dropped="1, 2"),
-        "12 gaps|row 1, column 6 (q)|2 more|dropna",
+        "drop: [q]|12 gaps|row 1, column 6 (q)|2 more|dropna",
     ),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
     "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
+    "endless": (frame_of(np.full((3, 5), inf)), ALL, "row 1, column 1 (p0) is|no finite number"),
     "nothing": (frame_of().iloc[:0], ALL, "no rows"),
     "a list of words": ([["a"]], ALL, "list|(1, 1)"),
 }
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("what", FRAMES)
 def test_columns_of_data_frames_that_are_not_units_are_named(what):
     frame, columns, told = FRAMES[what]
@@ -115,6 +118,7 @@ def test_data_frames_are_rows_whatever_their_types(kind):
     found = table_of(frame, Columns("1, 2, 3, 4, 5"))
     assert_array_equal(found.values, ROWS)
     assert found.names == ("p0", "p1", "p2", "p3", "p4")
+    assert_array_equal(table_of(frame_of().map(Fraction)).values, ROWS)
 
 
 # Data frames of other libraries

@@ -299,7 +299,19 @@ def test_any_text_of_set_is_read_or_refused(field, text):
 
 
 def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
-    names = ["..", "../x", ".hidden", "a/b", "a\\u001b[31m", "a\\0", "-rf", "=1", "é"]
+    names = [
+        "..",
+        "../x",
+        ".hidden",
+        "a/b",
+        "a\\u001b[31m",
+        "a\\0",
+        "-rf",
+        "=1",
+        "é",
+        "a.yaml",
+        "b.npz",
+    ]
     for name in [*names, "a b", "x" * 101, ""]:
         Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
         error = refusal(read_grid, Path("grid.yaml"))

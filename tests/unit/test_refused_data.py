@@ -43,7 +43,11 @@ BAD = {
         (b"0,1\n1,\0\0\n", "NPY|NPZ|MAT (up to -v7)|IDX"),
         (b'[{"a": 0, "b": 1}]', "no rows"),
         (b"a,b\n", "a,b"),
-        (b"0,1,1\na,b,c\n", "line 2, column 1|a|drop: [1, 2, 3]"),
+        (b"0,1,1\na,b,c\n", "line 2, column 1|a|numbers, as 0 and 1"),  # dropping all leaves none
+        (b"a,b\nyes,no\nno,yes\n", "line 2, column 1 (a) is yes|numbers, as 0 and 1"),
+        (b"sep=;\na;b\n0;1\n", "line 2, column 1 (sep=) is a|numbers, as 0 and 1"),
+        (b"a,b\n0,1\n# end\n", "line 3|1 column,|2"),
+        (b"a,b,c\n0,1,\n1,0,\n", "drop: [c]; 2 gaps"),
         (b"a\tb\tc\n1\t\t0\n\t1\t0\n0\t1\t1\n", "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)"),
         (b"a,b,c\n0,0,0\n" + b",,\n" * 15, "45 gaps|line 6, column 1 (a)|35 more"),
         (b"0,1,0\n1,1,0\n1,1", "line 3|2|3"),
@@ -93,6 +97,7 @@ BAD = {
     ],
     "binarise": [
         (with_value(0.5), "row 2, column 3|0.5|binarise: threshold"),
+        (arrays(-ROWS.astype(int)), "-1|add a number"),  # no threshold has values above it
         (lines(GREY), "row 1, column 3|2", {"scale": 16}),
     ],
     "scale": [
