@@ -278,6 +278,14 @@ def test_rows_are_read_only_bytes_and_stay_so_when_sent_to_another_process(mnist
     assert (str(error), error.field) == ("words", "path")
 
 
+def test_a_data_set_is_written_with_the_fields_that_it_uses():
+    named, grey = ["name", "size", "bar", "flip"], ["binarise", "threshold"]
+    assert [*Data(name="mnist").model_dump()] == [*named, *grey]
+    found = Data(path="rows.csv", scale=16, hold_out=2).model_dump()
+    of_file = ["path", "valid", "test", "scale", "hold_out", "rows", "seed"]
+    assert [*found] == [*named, *of_file]
+
+
 def test_a_digest_is_of_all_the_content_and_of_nothing_else():
     rows, other = np.eye(4, dtype=np.uint8), 1 - np.eye(4, dtype=np.uint8)
     content = b"levels 255\ntrain (4, 4)\n%b\ntest (4, 4)\n%b" % (rows.tobytes(), other.tobytes())

@@ -154,6 +154,12 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     assert first.mean == 9.0  # its test value
     ends = made_cells(*(({"rate": r, "offsets": "00"}, [(r, r)] * 3) for r in (3, 1, 2)))
     assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
+    falls = made_cells(*(({"rate": r, "offsets": "00"}, [(9 - r, r)] * 3) for r in (3, 1, 2)))
+    assert [choice.at_end for choice in chosen(falls, "rate")] == [True]
+    alone = {"rate": 1, "offsets": "00"}, [(1.0, 1.0)]
+    part = {"rate": 2, "offsets": "00"}, [(0.5, 1.0), (np.inf, 1.0)]
+    (choice,) = chosen(made_cells(alone, part), "rate")
+    assert choice.values == {"rate": 1}  # one trial, and a finite value
     error = refusal(chosen, cells, "rate", by="train")  # a part that is not there
     assert problems_of(error) == [("--by train", "")]
     assert holds(error, "train_cost|valid_cost|test_cost")
