@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels import intrinsics as simd
 from cbm_cli.kernels.compiling import lean, merged
-from cbm_cli.kernels.machine import Array, aligned_empty
+from cbm_cli.kernels.machine import Array, aligned
 
 # Dense products
 
@@ -90,7 +90,7 @@ def make_bits(rows: int, units: int, shared: int = 0, packed: bool = True) -> Bi
     sizes = [n * _WIDEST for n in ((tile + 1) * held, 4 * 16, _BLOCK, 1)]
     if not packed:
         words, sizes = 0, [16 * units if rows * units <= _SMALL_WORK else 0, 0, 0, 0]
-    work, ends = aligned_empty(sum(sizes)), list(accumulate(sizes))
+    work, ends = aligned(np.zeros(sum(sizes), "f4")), list(accumulate(sizes))  # denormal numbers are slow
     parts = [work[end - size : end] for size, end in zip(sizes, ends, strict=True)]
     on, fours = np.zeros((tiles, rows, tile + _SPARE), np.uint16), np.zeros((tiles, rows), np.int64)
     return Bits(np.zeros((words, rows), np.uint16), on, fours, *parts, shared > 0)
