@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,15 @@ def _pairs(_: click.Context, option: Any, texts: Sequence[str]) -> Pairs:
             form = f"{option.opts[0]} {option.metavar.partition('[')[0]}"
             raise CbmError(f"{option.opts[0]} {text}: write {form}, such as learning_rate=0.05")
     return pairs
+
+
+def _fields(context: click.Context, option: Any, texts: Sequence[str]) -> dict[str, str]:
+    """Read FIELD=VALUE, each field once."""
+    pairs = _pairs(context, option, texts)
+    for field in [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]:
+        values = ",".join(value for name, value in pairs if name == field)
+        raise CbmError(f"--set {field}: is given twice; several values are an axis: --set {field}=[{values}]")
+    return dict(pairs)
 
 
 def _names(_: click.Context, option: Any, text: str | None) -> list[str] | None:
@@ -119,7 +129,7 @@ def _flag(names: str, help: str) -> Callable:
 
 
 _PATH: Any = click.Path(path_type=Path)
-_FIELD: Any = {"metavar": "FIELD=VALUE", "multiple": True, "callback": _pairs}
+_FIELD: Any = {"metavar": "FIELD=VALUE", "multiple": True, "callback": _fields}
 _SELECT: Any = {"metavar": "SETTING=VALUE[,VALUE]", "multiple": True, "callback": _pairs}
 _SETTINGS: Any = {"metavar": "SETTINGS|none", "callback": _names}
 _LIMITS: Any = {"metavar": "LOW:HIGH", "callback": _limits}

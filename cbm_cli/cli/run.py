@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, output, results_and
+from cbm_cli.cli.options import Target, command, folder_of_data, output, results_and
 from cbm_cli.cli.output import live, note, say, to_type
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.execution import start_early
@@ -21,6 +21,7 @@ from cbm_cli.text import count, duration, valid_json
 
 if TYPE_CHECKING:
     from cbm_cli.execution.agenda import Agenda
+    from cbm_cli.execution.run import Ending
     from cbm_cli.execution.verify import Verdict
 
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 def run(
-    grid: Path, experiments: tuple[str, ...], output: Path, changes: Pairs, dry_run: bool, **how: Any
+    grid: Path, experiments: tuple[str, ...], output: Path, changes: dict[str, str], dry_run: bool, **how: Any
 ) -> None:
     """Run experiments of a YAML grid.
 
@@ -42,12 +43,8 @@ def run(
     """
     if not grid.suffix and not grid.exists():  # the first name of an experiment
         grid, experiments = Path("experiments.yaml"), (str(grid), *experiments)
-    fields = dict(changes)
-    for field in [name for name, times in Counter(name for name, _ in changes).items() if times > 1]:
-        values = ",".join(value for name, value in changes if name == field)
-        raise CbmError(f"--set {field}: is given twice; several values are an axis: --set {field}=[{values}]")
     jobs, scheduler, trials = how["jobs"], how["scheduler"], how["trials"]
-    if trials is not None and "trials" in fields:
+    if trials is not None and "trials" in changes:
         raise CbmError("--trials and --set trials: give one of them")
     if scheduler and jobs is not None:
         raise CbmError("-j is for the cores of this computer; a cluster's workers have their own")
@@ -55,7 +52,7 @@ def run(
         raise CbmError("--scheduler: Dask is missing; install it with: pip install distributed")
     from cbm_cli.grid.read import read_grid
 
-    selected = read_grid(grid, fields, trials, experiments).select(experiments)
+    selected = read_grid(grid, changes, trials, experiments).select(experiments)
     workers = cores() if jobs is None else jobs
     start_early(0 if scheduler or dry_run else workers)
     from cbm_cli.execution.agenda import make_agenda, only_available
@@ -89,13 +86,10 @@ def _say_what_is_read(agenda: Agenda) -> None:
     from cbm_cli.datasets.loading import describe
     from cbm_cli.results.folder import not_reused
 
-    for spec, data in agenda.datasets.items():
-        note(describe(spec, data))
-    for problem in agenda.damaged:
-        note(problem)
-    for one in agenda.experiments:
-        if told := not_reused(agenda.stores[one.name], agenda.run_ids[one.name]):
-            note(told)
+    told = [describe(spec, data) for spec, data in agenda.datasets.items()] + agenda.damaged
+    told += [not_reused(agenda.stores[one.name], agenda.run_ids[one.name]) for one in agenda.experiments]
+    for line in filter(None, told):
+        note(line)
     if agenda.beyond:
         why = "the states are of longer trainings, or began at another machine"
         note(f"to start from the beginning: {count(agenda.beyond, 'trial')}; {why}")
@@ -120,10 +114,8 @@ def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
 
 
 def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool) -> None:
-    from cbm_cli.cli.table import tables
     from cbm_cli.execution.precompile import precompile
     from cbm_cli.execution.run import RunProgress, run_agenda
-    from cbm_cli.results import Results
 
     if not agenda.jobs:
         note(f"{count(agenda.total, 'trial')} done in earlier runs; nothing to run.")
@@ -141,6 +133,16 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
         note(f"  {to_type(*sys.argv[1:])}\n")
         raise
+    _show(agenda, ending, output)
+    if ending.failed:
+        raise SystemExit(1)
+
+
+def _show(agenda: Agenda, ending: Ending, output: Path) -> None:
+    """Print the tables of what is finished, and what failed; say what to type next."""
+    from cbm_cli.cli.table import tables
+    from cbm_cli.results import Results
+
     shown = list[str]()
     for name, store in agenda.stores.items():
         if any(map(store.finished, agenda.run_ids[name])):
@@ -159,8 +161,6 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
     if shown:
         note(f"Next:  {to_type('plot', output, 'curves', shown[0], '-o', 'curves.png')}")
         note(f"       {to_type('table', output, shown[0], '--format', 'latex')}")
-    if ending.failed:
-        raise SystemExit(1)
 
 
 @command("sample", "jobs", "no-code", "data", "json")
