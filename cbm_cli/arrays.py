@@ -12,10 +12,8 @@ from functools import lru_cache
 from math import prod
 from pathlib import Path
 from stat import S_ISREG
-from struct import pack
 from sys import maxunicode
 from typing import IO, BinaryIO, NamedTuple
-from zlib import crc32
 
 import numpy as np
 from numpy.lib import format as npy
@@ -60,19 +58,13 @@ def read_npz(
 
 
 def npz_of(arrays: Mapping[str, NDArray]) -> bytes:
-    """Return an NPZ file like that of `numpy.savez`, which takes five times as long for small arrays."""
-    parts, entries, place = list[bytes](), list[bytes](), 0
-    for name, array in arrays.items():
-        path, header = f"{name}.npy".encode(), _header_of(array.dtype, array.shape)
-        content = header + array.tobytes()
-        # version of ZIP, flags, stored, 1980-01-01 at 0:00, checksum, packed and unpacked bytes, of the name
-        facts = pack("<5H3L2H", 20, 0x800, 0, 0, 33, crc32(content), *[len(content)] * 2, len(path), 0)
-        parts += b"PK\3\4", facts, path, content
-        # the same, and who may read the unpacked file
-        entries += b"PK\1\2\x14\3", facts, pack("<3H2L", 0, 0, 0, 0o600 << 16, place), path
-        place += 30 + len(path) + len(content)
-    size, count = sum(map(len, entries)), len(arrays)
-    return b"".join((*parts, *entries, pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, size, place, 0)))
+    """Return an NPZ file like that of `numpy.savez`, which takes twice as long for small arrays."""
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")  # of 1980, so that the same arrays are the same bytes
+            entry.external_attr = 0o600 << 16  # who may read the unpacked file
+            archive.writestr(entry, _header_of(array.dtype, array.shape) + array.tobytes())
+    return stream.getvalue()
 
 
 @lru_cache
