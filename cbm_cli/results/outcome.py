@@ -73,6 +73,8 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             if name:
                 groups[group][name] = arrays[f"{group}.{name}"]
         state: dict[str, Any] = {name: aligned(array) for name, array in groups.pop("state").items()}
+        if not all(array.size for array in state.values()):
+            raise ValueError("kernels do not expect empty arrays")
         state["rounds"] = arrays["state.rounds"].astype(np.int64)  # whole: counts may exceed 2^24
         groups["best_machine"] = groups["best_machine"] or None
         records = [arrays["records"]] if arrays["records"].size else []

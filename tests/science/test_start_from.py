@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cbm_cli.errors import CbmError
 from cbm_cli.execution.agenda import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
@@ -118,6 +119,10 @@ def test_an_interrupted_trial_continues_from_its_state_unless_its_start_has_chan
     state = store.state_path("course", "second", 0)
     assert read_progress(state, "another digest") is None
     assert read_progress(state, "digest").update == paused.update > 0
+    arrays = dict(np.load(state))
+    np.savez(state, **arrays | {"state.velocity_W": np.empty((0, 0), np.float32)})
+    with pytest.raises(CbmError, match="damaged; this trial starts from the beginning"):
+        read_progress(state, "digest")
 
 
 # The command line
