@@ -459,7 +459,7 @@ def test_finals_are_cut_as_curves_and_count_what_is_beyond(better, lost, is_cut)
 def test_the_caption_of_finals_counts_doubtful_trials():
     rows = {"effective_sample_size_final": [1.0, 40.0, 40.0, 2.0]}
     rows |= {"train_log_likelihood_max": [-2.9, -2.8, -2.6, -2.3]}
-    results = HandMade([cell()], rows_have=rows, effective=lambda updates: 40.0 + 0 * updates)
+    results = HandMade([cell()], rows_have=rows, effective=lambda u, t: 40.0 + 0 * u)
     caption = compose(draw(results, "finals", ["e"], Options())).caption
     assert "Open markers: estimates of 2 of 4 trials are doubtful or disproved" in caption
 
