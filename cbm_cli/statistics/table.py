@@ -59,7 +59,6 @@ class Entry(Value):
         names = {"p_value": "p_value", "effect_size": "effect_size", "n_pairs": "n_pairs"}
         names |= {f"p_value_{marking.correction}": "corrected_p"} if marking.correction else {}
         marks = ("best", "bold", "underlined", "better_by_test")
-        made = {"doubtful": int(cell.doubts.sum()), "evaluated_with": "; ".join(cell.made)}
         return {
             **{axis: cell.settings.get(axis) for axis in axes},
             **({**choice.values, f"{choice.measure.metric.part}_mean": choice.mean} if choice else {}),
@@ -77,7 +76,8 @@ class Entry(Value):
             ),
             **{name: getattr(self.verdict, name) for name in marks},
             "diverged": cell.diverged,
-            **(made if cell.evaluated else {}),
+            **({"doubtful": int(cell.doubts.sum())} if cell.evaluated else {}),
+            **({"evaluated_with": "; ".join(cell.made)} if cell.evaluated else {}),
         }
 
     @property
