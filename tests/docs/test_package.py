@@ -104,7 +104,7 @@ def test_an_installed_copy_passes_tests_of_the_sdist(installed, built, tmp_path)
     assert all(line.startswith(str(built / "site")) for line in installed("-c", every).splitlines())
     files = [f"tests/unit/test_{name}.py" for name in ("statistics", "text", "names")]
     passed = installed("-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", *files)
-    assert int(re.search(r"(\d+) passed", passed)[1]) > 100
+    assert int(re.search(r"(\d+) passed", passed)[1]) > 50
 
 
 @pytest.mark.slow
