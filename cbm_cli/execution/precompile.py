@@ -64,10 +64,6 @@ def _kind_of(job: "Job") -> str:
     depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
     aside = {"independent": "-aside", "exact": "-exact-aside"}.get(settings.offsets_from, "")
-    natural, layers, momentum = (
-        is_directed(settings),
-        bool(settings.pretraining.epochs),
-        settings.momentum > 0,
-    )
-    ways = "-exact" * exact, aside, "-natural" * natural, "-layers" * layers, "-momentum" * momentum
-    return model.kind + depth + "".join(ways)
+    ways = {"-exact": exact, "-natural": is_directed(settings), "-momentum": settings.momentum > 0}
+    ways |= {aside: True, "-layers": settings.pretraining.epochs > 0}
+    return model.kind + depth + "".join(way for way, is_taken in ways.items() if is_taken)
