@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -108,7 +109,8 @@ def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
     atexit.register(gc.freeze)  # Python ends at once: it looks for no garbage in all that was imported
     gc.set_threshold(100_000)  # planning makes many objects, and little garbage
-    warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
+    warn = cache(lambda text: click.echo(f"warning: {text}", err=True))  # each once
+    warnings.showwarning = lambda message, *_: warn(str(message))
 
 
 main.commands = dict.fromkeys(_COMMANDS, main)  # names that Click suggests for a misspelt one

@@ -77,6 +77,8 @@ def ls(target: Target, as_json: bool) -> None:
             for store in until_shown.enter_context(target.results().readable(names)):
                 runs = list_runs(store, others=True) if names else [describe_experiment(store)]
                 found += [{"experiment": store.experiment} | run for run in runs]
+                for problem in store.damaged().values():
+                    note(f"warning: {problem}; cbm run repeats what is lost")
         if as_json:
             click.echo(valid_json(found[0] if show is _print_run else found, indent=2))
             return

@@ -123,10 +123,10 @@ def test_readers_leave_a_damaged_trial_out_though_the_summary_is_whole(finished)
     (victim, line), path = [*lines_of().items()][5], Path("out/bars/trials.jsonl")
     damaged = path.read_bytes().replace(line, middle_bit(line))
     pages = "plot out curves -o it.png", "report out -o it.html"
-    for command in ("table out", "best out", *pages, "evaluate out -j 0"):
+    for command in ("table out", "ls out", "ls out bars", "best out", *pages, "evaluate out -j 0"):
         path.write_bytes(damaged)
         said = cbm(*command.split(), code=3 * command.startswith("evaluate"))
-        assert f"{path}: line" in said.stderr
+        assert said.stderr.count(f"{path}: line") == 1
     left = [(row["run_id"], int(row["trial"])) for row in summary("out")]  # written by evaluate
     assert victim not in left
     assert len(left) == 7
