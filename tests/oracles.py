@@ -251,10 +251,6 @@ def noises(its, update, n, m):
     return u[:n], u[padded:]
 
 
-def restart_numbers(means, its, update, site="restart"):
-    return uniform(int(its.seed), update, site, means.size).reshape(means.shape)
-
-
 def sweep_numbers(its, update, site, chains, n, m):
     """For each round of an update: (u_x, u_h) of its sweeps, and numbers of its swaps."""
     each, rounds = its.steps * chains * (n + m) + chains, its.rows * its.temperatures // chains
@@ -355,7 +351,8 @@ class Trainer:
         if exact:
             return ref.model_phase(*self.theta), h
         if self.its.restart:
-            h = ref.draw(data.h, restart_numbers(data.h, self.its, number, f"restart{aside}"))
+            u = uniform(int(self.its.seed), number, f"restart{aside}", data.h.size)
+            h = ref.draw(data.h, u.reshape(data.h.shape))
         x, h = reference_sweeps(
             [a.astype(np.float32) for a in self.theta], h, self.its, number, f"sampler{aside}"
         )

@@ -1,9 +1,8 @@
 """Read back what pictures, pages and files of results show, without the code that draws."""
 
-import glob
+import io
 import json
 import re
-import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 from cbm_cli.report.panels import Picture
+from cbm_cli.results.folder import find_machine
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -21,26 +21,19 @@ from tests.builders import cbm
 
 
 def trials_of(results, experiment):
-    """A row for each evaluation and record of a trial, with its settings and results."""
-    folder, found = Path(results) / experiment, []
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    cells = {cell["run_id"]: cell for cell in manifest["cells"]}
-    for row in pd.read_csv(folder / "summary.csv", dtype={"offsets": str}).to_dict("records"):
-        run_id, number = row["run_id"], row["trial"]
-        paths = folder.glob(f"*/{glob.escape(run_id)}.csv")
-        tables = [pd.read_csv(path, index_col="update") for path in sorted(paths)]
-        tables = [table[table["trial"] == number].drop(columns="trial") for table in tables]
-        machine = f"{results}/{run_id}:{number}"
-        rows = pd.concat(tables, axis=1).reset_index()
-        found.append(rows.assign(**cells[run_id] | row, machine=machine))
-    return pd.concat(found)
+    """A row for each evaluation and record of a trial, with its settings."""
+    folder = Path(results) / experiment
+    found = pd.DataFrame(json.loads((folder / "manifest.json").read_bytes())["cells"])
+    for kind in ("curves", "records"):
+        tables = [pd.read_csv(path).assign(run_id=path.stem) for path in folder.glob(f"{kind}/*")]
+        found = found.merge(pd.concat(tables)) if tables else found
+    numbers = found["trial"].astype(str)
+    return found.assign(machine=f"{results}/" + found["run_id"] + ":" + numbers)
 
 
 def weights_of(machine):
-    with tempfile.TemporaryDirectory() as folder:
-        cbm("export", machine, "-o", f"{folder}/m.npz")
-        arrays = np.load(f"{folder}/m.npz")
-        return {name: arrays[name].astype(float) for name in arrays.files if name != "kind"}
+    arrays = np.load(io.BytesIO(find_machine(Path(machine))[1]))
+    return {name: arrays[name].astype(float) for name in arrays.files if name != "kind"}
 
 
 def grey(rows):
@@ -65,10 +58,6 @@ def figure_of(*arguments):
 def shown_in(picture):
     picture.figure.caption = picture.caption
     return picture.figure
-
-
-def caption_of(figure):
-    return figure.caption
 
 
 def panels_of(figure):

@@ -19,7 +19,6 @@ from tests.builders import problems_of, refusal
 from tests.journals import made_manifest
 from tests.pictures import (
     bounds_of,
-    caption_of,
     curves_of,
     legend_of,
     numbers_in,
@@ -200,7 +199,7 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(av
     rows = 16 if scale == "total" else 1
     cells = [cell(values=lambda update, trial: table.loc[update, trial] / rows)]
     figure, _, curves = drawn(cells, {"statistic": average}, trials=9, scale=scale)
-    curve, caption = curves[NORMAL], caption_of(figure)
+    curve, caption = curves[NORMAL], figure.caption
     line, half = table.mean(axis=1), table.std(axis=1)
     low, high = line - half, line + half
     if average == "median":
@@ -227,9 +226,9 @@ def test_trials_that_end_or_lack_values_are_counted_and_those_that_stopped_conti
 ):
     figure, _, curves = drawn([cell(values=values)], **made)
     assert curves[NORMAL].line[1000] == pytest.approx(16 * last)
-    assert numbers_in(caption_of(figure)) == numbers
-    assert ("diverged" in caption_of(figure)) == ("diverged" in made)
-    assert ("AIS" in caption_of(figure)) == ("effective" in made)
+    assert numbers_in(figure.caption) == numbers
+    assert ("diverged" in figure.caption) == ("diverged" in made)
+    assert ("AIS" in figure.caption) == ("effective" in made)
 
 
 def test_of_records_no_estimates_are_counted_and_a_trial_once():
@@ -237,14 +236,14 @@ def test_of_records_no_estimates_are_counted_and_a_trial_once():
         "records": dict.fromkeys(ANGLES, stopping),
         "effective": lambda update, trial: 0 * update,
     }
-    assert numbers_in(caption_of(drawn(options=ANGLE, **made)[0])) == ["4", "1"]
+    assert numbers_in(drawn(options=ANGLE, **made)[0].caption) == ["4", "1"]
 
 
 def test_smooth_is_a_centered_running_mean():
     cells = [cell(values=lambda update, trial: (update / 50) ** 2 - 500)]
     figure, _, curves = drawn(cells, {"smooth": 150}, scale="per-sample")
     assert curves[NORMAL].line[250] == pytest.approx(np.mean([16, 25, 36]) - 500)
-    assert "150 updates" in caption_of(figure)
+    assert "150 updates" in figure.caption
 
 
 def test_every_update_weighs_alike_in_a_running_mean_of_records():
@@ -276,16 +275,16 @@ def test_what_diverges_and_untrained_machines_do_not_flatten_the_others():
     for bad in (deep, untrained):
         figure, axes, _ = drawn([*three, cell("aa^b", values=bad)], scale="per-sample")
         assert axes.get_ylim() == ends(start + 0.15 - (best - start) / 2, top + 0.325)
-        assert "Values far below the first ones" in caption_of(figure)
+        assert "Values far below the first ones" in figure.caption
     bad = cell("aa^b", values=lambda update, trial: falling(update, 0) + update**2)
     figure, axes, _ = drawn([cell(values=falling), bad], **COST | {"metric": "test_cost"})
     start, best = falling(0, 0), falling(1000, 1.5)  # the second is at 2500 already
     assert axes.get_ylim() == ends(falling(1000, 0.75), start + (start - best) / 2)
-    assert "Values far above the first ones" in caption_of(figure)
+    assert "Values far above the first ones" in figure.caption
     # A twentieth is not divergence, and half of all points are shown
     for values in (lambda u, t: -28.0 - 0.1 * (u % 3), lambda u, t: -(10.0**3) * (u > 300)):
         figure, *_ = drawn([cell(values=values)], scale="per-sample")
-        assert "Values" not in caption_of(figure)
+        assert "Values" not in figure.caption
 
 
 N = {"metric": ["n"]}
@@ -300,7 +299,7 @@ WHOLE = {
 def test_an_axis_that_is_not_cut_shows_everything(values, made, options, low, high):
     figure, axes, _ = drawn([cell(values=values)], options, scale="per-sample", **made)
     assert axes.get_ylim() == ends(low, high)
-    assert numbers_in(caption_of(figure)) == ["4"]
+    assert numbers_in(figure.caption) == ["4"]
     assert bounds_of(axes) == []
 
 
@@ -323,7 +322,7 @@ def test_a_bound_takes_a_third_of_the_height_at_most_and_keeps_ends_asked_for():
         figure, axes, _ = drawn([cell(values=straight)], {"ylim": (None, highest)}, **made)
         assert bounds_of(axes) == [bound] * shown  # of values from -3.25 to -0.75
         assert ("upper bound" in legend_of(figure)) == shown
-        assert ("not shown" in caption_of(figure)) != shown
+        assert ("not shown" in figure.caption) != shown
 
 
 def test_bounds_far_above_are_said_in_the_order_of_their_panels_and_do_not_squeeze_the_curves():
@@ -332,7 +331,7 @@ def test_bounds_far_above_are_said_in_the_order_of_their_panels_and_do_not_squee
     figure, axes, _ = drawn(cells, bounds=dict(zip(names, (200, 100), strict=True)))
     assert axes.get_ylim() == ends(16 * -3.25, 16 * -0.75)
     assert [*legend_of(figure)] == [NORMAL]
-    assert numbers_in(caption_of(figure)) == ["4", "3200", "1600"]
+    assert numbers_in(figure.caption) == ["4", "3200", "1600"]
 
 
 def test_ends_that_are_asked_for_are_kept_and_values_far_away_shown():
@@ -381,7 +380,7 @@ def test_the_x_axis_counts_as_the_grid_or_as_asked():
         seconds = {"seconds": [6.0, 8.0, 8.0, 10.0] * len(cells)}
         figure, axes, curves = drawn(cells, {"x": asked}, rows_have=seconds)
         assert axes.get_xlabel() == name
-        assert ("spread evenly over the updates" in caption_of(figure)) == (name == "seconds")
+        assert ("spread evenly over the updates" in figure.caption) == (name == "seconds")
         assert curves[NORMAL].line.index[-1] == pytest.approx(last)
         assert len({*curves[NORMAL].marks.index} & {*curves[NORMAL].line.index}) >= 5
         assert axes.get_xlim()[1] == pytest.approx(1.02 * last)
@@ -400,7 +399,7 @@ def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
             below, above = (curve.line - curve.band[end] for end in ("min", "max"))
             assert_allclose(below.dropna(), 0.1, atol=0.06)
             assert_allclose(above.dropna(), -0.25, atol=0.08)
-        assert ("bars" in caption_of(figure)) == (number == 5)
+        assert ("bars" in figure.caption) == (number == 5)
 
 
 def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones():
@@ -422,7 +421,7 @@ def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
     assert_allclose(upper / 16, np.where(UPDATES < 900, -5.75, -7.0))
     assert min(curves[NORMAL].open.index) >= 900
     late = 4 * (UPDATES >= 900).sum()
-    assert numbers_in(caption_of(figure)) == ["4", f"{late}", f"{4 * len(UPDATES)}", f"{late}"]
+    assert numbers_in(figure.caption) == ["4", f"{late}", f"{4 * len(UPDATES)}", f"{late}"]
 
 
 def test_panels_of_one_data_set_have_one_scale():
@@ -495,7 +494,7 @@ def test_a_metric_against_a_setting_has_the_mean_and_the_deviation_at_each_value
         assert_allclose(curve.marks, middle)
         half = np.std(range(4), ddof=1)
         assert_allclose(curve.band, np.column_stack([middle - half, middle + half]))
-    assert all(word in caption_of(figure) for word in ("maximum", "Mean", "logarithmic"))
+    assert all(word in figure.caption for word in ("maximum", "Mean", "logarithmic"))
 
 
 def test_an_axis_of_powers_with_zero_shows_all_of_them_apart():
@@ -520,7 +519,7 @@ def test_an_axis_of_settings_is_logarithmic_from_a_factor_of_ten(rates, scale):
 def test_the_setting_is_one_that_is_numeric_and_varies():
     figure = settings_of({"x": "batch"}, BY_BATCH)
     (axes,) = figure.axes
-    assert "logarithmic" not in caption_of(figure)
+    assert "logarithmic" not in figure.caption
     assert (axes.get_xlabel(), axes.get_xscale()) == ("batch", "linear")
     assert [*legend_of(figure)] == [r"$\eta$ = 0.1", r"$\eta$ = 0.2"]
 
