@@ -1,6 +1,7 @@
 """Grids, files of rows, and the command line as a function; what errors and answers say."""
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -173,13 +174,15 @@ def evaluate_file(*arguments, code=0):
     return json.loads(result.stdout) if "--json" in arguments else result.stdout
 
 
+def sha256(content):
+    """Return the checksum of content as data sets list it."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 def idx(array):
     """Content of an IDX file of bytes."""
-    return (
-        bytes((0, 0, 8, array.ndim))
-        + struct.pack(f">{array.ndim}I", *array.shape)
-        + array.tobytes()
-    )
+    shape = struct.pack(f">{array.ndim}I", *array.shape)
+    return bytes((0, 0, 8, array.ndim)) + shape + array.tobytes()
 
 
 def lines(rows, separator=",", end="\n"):

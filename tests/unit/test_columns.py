@@ -47,7 +47,6 @@ A, B, C, D = ROWS.T.tolist()
         ({"drop": np.int64(4)}, [0, 1, 2]),
         ({"columns": pd.Index(["c", "a"])}, [2, 0]),
         ({"columns": np.float64([3, 1])}, [2, 0]),
-        ({"columns": np.float32([3, 1])}, [2, 0]),
         *(({"drop": four}, [0, 1, 2]) for four in (4.0, np.array(4), np.float32(4))),
     ],
 )
@@ -286,9 +285,8 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order():
     for file in ("rows", "turned"):
         cbm("features", "m.npz", "--data", f"{file}.csv", "-o", f"{file}.npz")
     assert_array_equal(np.load("turned.npz")["rows"], np.load("rows.npz")["rows"])
-    assert holds(
-        cbm("evaluate", "m.npz", "--data", "others.csv", code=2).stderr, "others.csv|a|north"
-    )
+    refused = cbm("evaluate", "m.npz", "--data", "others.csv", code=2)
+    assert holds(refused.stderr, "others.csv|a|north")
     assert_array_equal(its.log_likelihood(pd.read_csv("turned.csv")), its.log_likelihood(ROWS))
     assert holds(refusal(its.transform, pd.read_csv("others.csv")), "a|north")
     write("south,west,north,east\n,,1,\n", "given.csv")

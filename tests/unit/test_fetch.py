@@ -17,7 +17,7 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.published import SOURCES, File
 from numpy.testing import assert_array_equal
 
-from tests.builders import cbm, holds, lines
+from tests.builders import cbm, holds, lines, sha256
 
 PARTS = ("train", "valid", "test")
 RNG = np.random.default_rng(0)
@@ -29,10 +29,6 @@ FILE = "toy.train.data"
 
 def git_blob(content):
     return "git:" + hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
-
-
-def sha256(content):
-    return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 URL = f"/binary/toy/{FILE}"

@@ -89,14 +89,11 @@ def frame_of(rows=ROWS, **more):
     return pd.DataFrame(rows, columns=[f"p{n}" for n in range(rows.shape[1])]).assign(**more)
 
 
+GAPS = "drop: [q]|12 gaps|row 1, column 6 (q)|2 more|dropna"
 FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
     "label": (frame_of(label=1), ALL, "drop: [label]"),
     "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
-    "gaps": (
-        frame_of(q=[nan] * 12),
-        Columns(dropped="1, 2"),
-        "drop: [q]|12 gaps|row 1, column 6 (q)|2 more|dropna",
-    ),
+    "gaps": (frame_of(q=[nan] * 12), Columns(dropped="1, 2"), GAPS),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
     "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
     "endless": (frame_of(np.full((3, 5), inf)), ALL, "row 1, column 1 (p0) is|no finite number"),

@@ -7,6 +7,7 @@ import os
 import re
 import tracemalloc
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -189,7 +190,7 @@ def zipped(**members):
     return stream.getvalue()
 
 
-SHAPE = b"\6\0\0\0\5\0\0\0"  # of ROWS in a MAT file
+SHAPE, HUGE = b"\6\0\0\0\5\0\0\0", b"\xff\xff\xff\x7f\5\0\0\0"  # of ROWS in a MAT file
 SIZE = (30_000_128).to_bytes(4, "little")  # of an NPY file of MILLIONS
 BOMBS = {
     "gzip": (gzip.compress(b"0,1\n" * 7_500_000, mtime=0), ""),
@@ -200,10 +201,7 @@ BOMBS = {
     "npz member": (zipped(train=MILLIONS), "30,000,128"),
     "npz understated": (zipped(train=MILLIONS).replace(SIZE, (138).to_bytes(4, "little")), ""),
     "mat compressed": (mat(train=np.zeros((3000, 10_000), np.uint8)), ""),
-    "mat shape": (
-        mat(compressed=False, train=ROWS * 1.0).replace(SHAPE, b"\xff\xff\xff\x7f\5\0\0\0"),
-        "",
-    ),
+    "mat shape": (mat(compressed=False, train=ROWS * 1.0).replace(SHAPE, HUGE), ""),
     "libsvm": (b"1 1000000:1\n" * 40, "40,000,000"),
     "columns": (b"1," * 200_000 + b"1\n", "100,000"),
     "rows": (b"0.5,1\n" * 1_000_000, "16,000,000"),
@@ -211,17 +209,24 @@ BOMBS = {
 }
 
 
+@contextmanager
+def taking(most):
+    """Check that what is done within takes at most so many bytes of memory."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("what", BOMBS)
 def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
     content, told = BOMBS[what]
     limited(monkeypatch, 10_000_000)
     Path("bomb").write_bytes(content)
-    tracemalloc.start()
-    try:
+    with taking(30_000_000):
         error = refusal(read_rows, Path("bomb"))
-        assert tracemalloc.get_traced_memory()[1] < 30_000_000
-    finally:
-        tracemalloc.stop()
     assert str(error).partition(":")[0] == "bomb"
     assert holds(error, told)
 
@@ -299,19 +304,7 @@ def test_any_text_of_set_is_read_or_refused(field, text):
 
 
 def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
-    names = [
-        "..",
-        "../x",
-        ".hidden",
-        "a/b",
-        "a\\u001b[31m",
-        "a\\0",
-        "-rf",
-        "=1",
-        "é",
-        "a.yaml",
-        "b.npz",
-    ]
+    names = ["..", ".hidden", "a/b", "a\\u001b[31m", "a\\0", "-rf", "=1", "é", "a.yaml", "b.npz"]
     for name in [*names, "a b", "x" * 101, ""]:
         Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
         error = refusal(read_grid, Path("grid.yaml"))
@@ -454,12 +447,8 @@ def test_trainings_without_end_are_begun_and_endless_rows_and_rates_are_refused(
     refused = cbm("run", "grid.yaml", "--set", long, code=2)
     assert problems_of(refused) == [("12", "bars.evaluate.every")]
     assert holds(refused.stderr, "50,000,000,000|1,000,000,000,000")
-    tracemalloc.start()
-    try:
+    with taking(100_000_000):
         cbm("run", "grid.yaml", "--dry-run", "--set", long, "--set", "evaluate.every=1000000000")
-        assert tracemalloc.get_traced_memory()[1] < 100_000_000
-    finally:
-        tracemalloc.stop()
     long = "--set", "updates=100000000", "--set", "evaluate.every=100000000", "--set"
     for change in (
         "record={what: weight_norms, every: 1}",
@@ -470,12 +459,9 @@ def test_trainings_without_end_are_begun_and_endless_rows_and_rates_are_refused(
 
 
 def test_an_npz_file_of_ours_is_one_of_numpy():
-    arrays = {
-        "kind": np.array("rbm"),
-        "W": np.arange(6.0).reshape(2, 3).T,
-        "names": np.array(["é", "Ω1"]),
-    }
-    arrays |= {"none": np.zeros((0, 4), np.float32), "Ω": np.float32([1, 2])[::-1]}
+    arrays = {"kind": np.array("rbm"), "W": np.arange(6.0).reshape(2, 3).T}
+    arrays |= {"names": np.array(["é", "Ω1"]), "none": np.zeros((0, 4), np.float32)}
+    arrays |= {"Ω": np.float32([1, 2])[::-1]}
     content = io.BytesIO(npz.npz_of(arrays))
     found = np.load(content, allow_pickle=False)
     assert zipfile.ZipFile(content).testzip() is None

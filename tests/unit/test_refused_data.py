@@ -103,10 +103,8 @@ BAD = {
     "scale": [
         (with_value(-1), "row 2, column 3|-1|0|1", {"binarise": "threshold"}),
         (with_value(17), "row 2, column 3|17|0|16", {"binarise": "sample", "scale": 16}),
-        *(
-            (lines(GREY), "scale: 16|threshold: 8", {"binarise": it})
-            for it in ("threshold", "none")
-        ),
+        (lines(GREY), "scale: 16|threshold: 8", {"binarise": "threshold"}),
+        (lines(GREY), "scale: 16|threshold: 8", {"binarise": "none"}),
         (lines(GREY + 111), "scale: 127", {"binarise": "sample"}),
     ],
     "threshold": [

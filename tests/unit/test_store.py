@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
 from cbm_cli.api import open_results
@@ -36,6 +37,7 @@ from tests.trainings import coins, rbm_settings
 
 RUN = "toy_rbm-4_00_CD-1_0.1_0123456789"
 STATES = "finished", "failed"
+BROKEN = OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def run(out, *more):
@@ -144,9 +146,8 @@ class JournalMachine(RuleBasedStateMachine):
         sound, self.reader = self.sound(), self.reader or Journal(self.path)
         for reader in (self.reader, Journal(self.path)):
             heads = reader.read().runs.get(RUN, {})
-            assert {n: head.state for n, head in heads.items()} == {
-                n: sound[_, n].state for _, n in sound
-            }
+            states = {n: head.state for n, head in heads.items()}
+            assert states == {n: line.state for (_, n), line in sound.items()}
             assert [*reader.lines(sorted(sound))] == [sound[key] for key in sorted(sound)]
         told = " ".join(reader.damaged.values())
         for number, line in enumerate(self.path.read_bytes().split(b"\n")[:-1], 1):
@@ -167,16 +168,8 @@ def test_a_record_whose_name_leads_elsewhere_is_none(tmp_path, name):
 
 def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, monkeypatch):
     monkeypatch.setattr(journal, "FLUSH_EVERY", 0.1)
-    failing, tries, said, fsync = [], [], [], os.fsync
-
-    def broken(handle):
-        if failing:
-            tries.append(handle)
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        fsync(handle)
-
-    monkeypatch.setattr(os, "fsync", broken)
-    path = tmp_path / "new" / "a"
+    said, fsync, path = [], Mock(wraps=os.fsync), tmp_path / "new" / "a"
+    monkeypatch.setattr(os, "fsync", fsync)
     found = Journal(path)
     found.say = said.append
 
@@ -186,12 +179,12 @@ def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, mon
     found.append(record(0))
     assert there()
     until(lambda: there(0), 5)
-    failing.append(True)
+    tries, fsync.side_effect = fsync.call_count, BROKEN
     found.append(record(1))
     found.append(record(2))
-    until(lambda: len(tries) > 2, 5)
+    until(lambda: fsync.call_count > tries + 2, 5)
     assert len(said) == 1  # once, though it was tried again
-    failing.clear()
+    fsync.side_effect = None
     until(lambda: there(0, 1, 2) and len(said) == 2, 5)
     assert said[1].startswith(f"{path}: ")
     assert not Journal(path).read().damaged
@@ -236,11 +229,7 @@ def test_the_state_of_a_trial_stays_until_the_trial_is_on_disk(tmp_path, monkeyp
     store.write_progress(RUN, 0, Progress(outcome.end.state), "course")
     outcome = replace(outcome, end=None)
 
-    def broken(handle):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as ill:
-        ill.setattr(os, "fsync", broken)
+    with patch.object(os, "fsync", side_effect=BROKEN):
         store.write(RUN, trial, outcome, "course")
     assert store.state_path("course", RUN, 0).exists()
     store.write(RUN, trial, outcome, "course")
@@ -391,10 +380,8 @@ def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
 
 @pytest.mark.parametrize("number", ["ENOSYS", "ENOLCK"])
 def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, monkeypatch, number):
-    def refuse(*_):
-        raise OSError(getattr(errno, number), "no locks here")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
+    error = OSError(getattr(errno, number), "no locks here")
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=error))
     me = f"process {os.getpid()} on {socket.gethostname()}"
     with locked(tmp_path / "out"), pytest.raises(CbmError, match=f"{me} is writing"):
         locked(tmp_path / "out").__enter__()
