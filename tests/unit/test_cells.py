@@ -104,9 +104,8 @@ def test_a_cell_counts_the_trials_that_diverged_and_leaves_them_out_of_its_mean(
     assert (total.n, total.planned, total.complete) == (4, 25, False)
     assert total.mean == pytest.approx(-7 / 3 * 16)
     assert np.nanmean(total.final) == pytest.approx(-4 * 16)
-    assert np.isnan(
-        cell_of({name: its[:1] for name, its in FRAME.items()}, "train_log_likelihood").std
-    )
+    one = {name: its[:1] for name, its in FRAME.items()}
+    assert np.isnan(cell_of(one, "train_log_likelihood").std)
     before = {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # any evaluation it diverged
     assert cell_of(FRAME | before, "train_log_likelihood").n == 4
     # a value that is not finite, parameters that are not, or both

@@ -133,6 +133,11 @@ def made_cells(*cells, trials=3):
     return make_cells(Trials(pd.DataFrame(rows), None), manifest, Measure(Metric("")))
 
 
+def of_rate(rate, values, offsets="00"):
+    """A cell for made_cells."""
+    return {"rate": rate, "offsets": offsets}, values
+
+
 def chosen(cells, *names, by="valid"):
     return [cell.choice for cell in with_measure(cells, Choosing(names, by, "--"))]
 
@@ -140,24 +145,17 @@ def chosen(cells, *names, by="valid"):
 def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     low, high = [(1.0, 9.0)] * 3, [(2.0, 1.0)] * 3
     lost = [(0.1, 9.0), (0.1, 9.0), (np.inf, 9.0)]
-    cells = made_cells(
-        ({"rate": 1, "offsets": "00"}, high),
-        ({"rate": 2, "offsets": "00"}, low),
-        ({"rate": 3, "offsets": "00"}, lost),
-        ({"rate": 1, "offsets": "dd"}, low),
-        ({"rate": 2, "offsets": "dd"}, low[:2]),  # equal: the first of the grid
-    )
+    equal = of_rate(1, low, "dd"), of_rate(2, low[:2], "dd")  # the first of the grid
+    cells = made_cells(of_rate(1, high), of_rate(2, low), of_rate(3, lost), *equal)
     found = chosen(cells, "rate")
     both = [(it.values["rate"], it.mean, it.complete, it.at_end) for it in found]
     assert both == [(2, 1.0, True, False), (1, 1.0, False, False)]  # of two each is at an end
     first, *_ = with_measure(cells, Choosing(("rate",), "valid", "--")).cells
     assert first.mean == 9.0  # its test value
-    ends = made_cells(*(({"rate": r, "offsets": "00"}, [(r, r)] * 3) for r in (3, 1, 2)))
-    assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
-    falls = made_cells(*(({"rate": r, "offsets": "00"}, [(9 - r, r)] * 3) for r in (3, 1, 2)))
-    assert [choice.at_end for choice in chosen(falls, "rate")] == [True]
-    alone = {"rate": 1, "offsets": "00"}, [(1.0, 1.0)]
-    part = {"rate": 2, "offsets": "00"}, [(0.5, 1.0), (np.inf, 1.0)]
+    for cost in (lambda rate: rate, lambda rate: 9 - rate):
+        ends = made_cells(*(of_rate(r, [(cost(r), r)] * 3) for r in (3, 1, 2)))
+        assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
+    alone, part = of_rate(1, [(1.0, 1.0)]), of_rate(2, [(0.5, 1.0), (np.inf, 1.0)])
     (choice,) = chosen(made_cells(alone, part), "rate")
     assert choice.values == {"rate": 1}  # one trial, and a finite value
     error = refusal(chosen, cells, "rate", by="train")  # a part that is not there
@@ -167,13 +165,10 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
 
 
 def test_a_choice_has_rivals_or_none_and_numbers_or_words():
-    part = [(0.5, 9.0), (np.inf, 9.0), (np.inf, 9.0)]
-    cells = made_cells(
-        ({"rate": 1, "offsets": "00"}, [(np.inf, 9.0)] * 3),
-        ({"rate": 2, "offsets": "00"}, part),  # one value is better than none
-        ({"rate": "2, 1 from 9 epochs", "offsets": "00"}, [(np.inf, 9.0)] * 3),
-        ({"rate": 1, "offsets": "dd"}, part),  # alone
-    )
+    none, part = [(np.inf, 9.0)] * 3, [(0.5, 9.0), (np.inf, 9.0), (np.inf, 9.0)]
+    without = of_rate(1, none), of_rate("2, 1 from 9 epochs", none)
+    alone = of_rate(1, part, "dd")
+    cells = made_cells(without[0], of_rate(2, part), without[1], alone)  # one value is enough
     for metric in ("test_cost", "norm"):  # which has no best: the table's metric decides
         found = with_measure(cells, Choosing(("rate",), "valid", "--"), metric)
         assert [cell.choice.values["rate"] for cell in found] == [2, 1]
@@ -197,7 +192,7 @@ def test_an_experiment_without_the_setting_is_named(results):
 
 def test_letters_show_the_choice_of_a_cell_where_cells_differ():
     values = {("00", 1): 2.0, ("00", 2): 1.0, ("dd", 1): 1.0, ("dd", 2): 2.0}
-    cells = made_cells(*(({"rate": r, "offsets": o}, [(v, v)] * 3) for (o, r), v in values.items()))
+    cells = made_cells(*(of_rate(r, [(v, v)] * 3, o) for (o, r), v in values.items()))
     table = build_table(with_measure(cells, Choosing(("rate",), "valid", "--")))
     found = [(entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries]
     assert found == [(2, "b"), (1, "a")]

@@ -418,18 +418,13 @@ def test_only_estimates_get_advice_on_temperatures():
         assert ("evaluate.temperatures" in said) == advice
 
 
-@pytest.mark.parametrize(
-    ("metric", "words"),
-    [
-        ("train_log_likelihood", "no validation part"),
-        ("train_log_likelihood_ais", "final value only"),
-    ],
-)
-def test_a_value_at_the_best_validation_value_is_refused_where_there_is_none(metric, words):
+def test_a_value_at_the_best_validation_value_is_refused_where_there_is_none():
     frame, runs = with_column(train_log_likelihood_ais=lambda *_: -1.0)
-    place, told = refused(runs, frame=frame, metric=metric, statistic="best-valid")
-    assert place == "--statistic best-valid"
-    assert words in told
+    for end, words in ("", "no validation part"), ("_ais", "final value only"):
+        metric = f"train_log_likelihood{end}"
+        place, told = refused(runs, frame=frame, metric=metric, statistic="best-valid")
+        assert place == "--statistic best-valid"
+        assert words in told
 
 
 STEADY = [-5 - i / 100 for i in range(25)]
@@ -475,7 +470,6 @@ def test_refused_choices_name_the_option_and_the_remedy():
         ({"axes": {"rows": ["data"], "columns": ["data"]}}, "", "data"),
         ({"test": "rank-sums"}, "--test rank-sums", "did you mean rank-sum?"),
         ({"metric": "train_log"}, "--metric train_log", "train_log_likelihood"),
-        ({"statistic": "best-valid"}, "--statistic best-valid", ""),
     ):
         said = refused([(planned(a_factor=1, b_factor=2), UP)], **options)
         assert said[0] == place
