@@ -232,10 +232,7 @@ def test_trials_that_end_or_lack_values_are_counted_and_those_that_stopped_conti
 
 
 def test_of_records_no_estimates_are_counted_and_a_trial_once():
-    made = {
-        "records": dict.fromkeys(ANGLES, stopping),
-        "effective": lambda update, trial: 0 * update,
-    }
+    made = {"records": dict.fromkeys(ANGLES, stopping), "effective": lambda u, t: 0 * u}
     assert numbers_in(drawn(options=ANGLE, **made)[0].caption) == ["4", "1"]
 
 
@@ -506,14 +503,10 @@ def test_an_axis_of_powers_with_zero_shows_all_of_them_apart():
     assert np.diff(places).min() > 0.15 * np.ptp(places)
 
 
-@pytest.mark.parametrize(
-    ("rates", "scale"),
-    [([0.1, 0.5, 1.0], "log"), ([0.1, 0.5, 0.9], "linear"), ([0.0, 5.0], "linear")],
-)
-def test_an_axis_of_settings_is_logarithmic_from_a_factor_of_ten(rates, scale):
-    cells = [cell(learning_rate=r, values=lambda update, trial: trial) for r in rates]
-    (axes,) = settings_of(cells=cells).axes
-    assert axes.get_xscale() == scale
+def test_an_axis_of_settings_is_logarithmic_from_a_factor_of_ten():
+    for *rates, scale in ((0.1, 0.5, 1.0, "log"), (0.1, 0.5, 0.9, "linear"), (0.0, 5.0, "linear")):
+        cells = [cell(learning_rate=r, values=lambda update, trial: trial) for r in rates]
+        assert settings_of(cells=cells).axes[0].get_xscale() == scale
 
 
 def test_the_setting_is_one_that_is_numeric_and_varies():
@@ -629,7 +622,6 @@ def test_size_of_a_page_is_kept():
 
 def test_an_option_without_effect_on_a_kind_of_picture_is_refused():
     for kind, option, value in (
-        ("curves", "layer", 2),
         ("curves", "statistic", "final"),
         ("settings", "smooth", 5),
         ("finals", "x", "epochs"),
