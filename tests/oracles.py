@@ -298,11 +298,9 @@ def exactly(algorithm, theta, offsets, rows, its, updates):
         )
         return [ref.offset_target(*side) for side in sides]
 
-    def sample(data, *machine):
-        return ref.model_phase(*machine)
-
     rates = rate_of(its, 0), *wide((how.mu_factor, how.lam_factor))
     batches = [rows.astype(float)] * updates
+    sample = lambda data, *machine: ref.model_phase(*machine)  # noqa: E731
     return algorithm(theta, offsets, batches, sample, estimate, rates, how.before)
 
 

@@ -17,16 +17,9 @@ from tests.pictures import numbers_in, page_of
 TOYS = """
 defaults: {trials: 6, seed: 5, batch: full}
 experiments:
-  bars:
-    description: Toys
-    data: {name: bars-and-stripes, size: 2}
-    model: {kind: rbm, hidden: 3}
-    offsets: [00, dd^b_s]
-    sampler: [CD-1, PT_4]
-    learning_rate: [0.1, 0.3]
-    updates: 600
-    evaluate: {method: exact, every: 2}
-    table: {scale: total}
+  bars: {data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 3}, updates: 600,
+    offsets: [00, dd^b_s], sampler: [CD-1, PT_4], learning_rate: [0.1, 0.3],
+    evaluate: {method: exact, every: 2}, table: {scale: total}, description: Toys}
   wild: {data: {name: shifting-bar, size: 4, bar: 1}, model: {kind: rbm, hidden: 2}, trials: 2,
     offsets: dd^b, sampler: PCD-1, learning_rate: [0.1, 3.3e38], updates: 20,
     evaluate: {method: exact, every: 10}}

@@ -145,6 +145,8 @@ def test_a_missing_journal_next_to_its_curves_is_named():
     shown = found("ls", "out", run_id)  # as a run that is not begun
     assert (shown["run_id"], shown["trials"]) == (run_id, [])
     assert "trials.jsonl is missing; restore it" in cbm("table", "out", code=3).stderr
+    for command in ("verify", "evaluate"):
+        assert "bars: " in cbm(command, "out", code=3).stderr
 
 
 def test_trials_beyond_those_that_are_asked_for_are_counted_apart():

@@ -28,9 +28,6 @@ from tests.builders import GRID, cbm, files, holds, numbers, problems_of, summar
 from tests.journals import contents_of, lines_of, trials_of
 from tests.oracles import exactly, log_likelihoods, wide
 
-SINGLE = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00")
-SINGLE = SINGLE.replace("trials: 2", "trials: 1")
-
 
 def run(*options, out="out", code=0):
     """Run the grid in this process; return what is said."""
@@ -60,8 +57,7 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
 def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
     code = "import warnings\ndef f(snapshots, context):\n    warnings.warn('odd')\n    return {}"
     Path("mine.py").write_text(code)
-    grid(SINGLE + "    record: mine.py:f\n")
-    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "record=mine.py:f")
     assert "warning: odd" in said.stderr.splitlines()
     assert "odd" not in said.stdout
 
@@ -179,7 +175,6 @@ def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
         ("learning_rate", "1e-300", "1e39"),
         ("learning_rate", "{start: 1e-46}", "{start: 0.1, steps: 1e39 from 5 updates}"),
         ("weight_decay.l1", "{l1: 1e-60}", "{l1: 1e39}"),
-        ("weight_decay.l2", "{l2: 1e-60}", "{l2: 1e39}"),
         ("weight_scale", "1e-50", "1e39"),
     ],
 )
@@ -257,16 +252,11 @@ def test_names_that_look_like_numbers_stay_names(grid):
     assert {*names} <= {*shown.split()}
 
 
-def test_the_first_failure_ends_a_run_that_is_to_fail_fast(grid, monkeypatch):
-    monkeypatch.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
-    said = run("--fail-fast", code=1)
-    assert said.count("ZeroDivisionError") == 1
-    assert [1] in numbers(said)
-
-
 def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(grid, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
+        fast = run("--fail-fast", out="fast", code=1)
+        assert (fast.count("ZeroDivisionError"), [1] in numbers(fast)) == (1, True)
         said = run(code=1)
         assert [8] in numbers(said)
         assert len(re.findall(r"trial [01]: ZeroDivisionError", said)) == 8
@@ -274,8 +264,7 @@ def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(gri
         (shown,) = re.findall(r"cbm (ls out \S+)", said)
         assert cbm(*shown.split()).stdout.count("ZeroDivisionError: ") == 2
         assert {json.loads(line)["state"] for line in lines_of().values()} == {"failed"}
-    grid(SINGLE)
-    run()
+    run("--set", "sampler=CD-1", "--set", "offsets=00", "--trials", 1)
     states = [json.loads(line)["state"] for line in lines_of().values()]
     assert (states.count("finished"), states.count("failed")) == (1, 7)
     assert "ZeroDivisionError" in cbm(*shown.split()).stdout  # of the trial nobody asks for now

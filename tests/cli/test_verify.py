@@ -32,10 +32,8 @@ experiments:
   from-file: {start_from: {path: "start-{trial}.npz"}}
   own: {data: {path: rows.csv}, record: {what: own.py:norm}}
   deep: {model: {kind: dbm, hidden: [3, 2]}, offsets: ddd^b, pretraining: {epochs: 3}}
-  encoder:
-    data: {name: bars-and-stripes, size: 3, hold_out: 4}
-    model: {kind: auto-encoder, hidden: half}
-    evaluate: {every: 1 epoch}
+  encoder: {data: {name: bars-and-stripes, size: 3, hold_out: 4},
+    model: {kind: auto-encoder, hidden: half}, evaluate: {every: 1 epoch}}
 """
 NAMES = "bars", "again", "from-bars", "from-file", "own", "deep", "encoder"
 RECORDER = "def norm(snapshots, context):\n    return {'norm': abs(snapshots.W).sum(axis=(1, 2))}\n"
@@ -230,10 +228,3 @@ def test_experiments_that_start_from_each_other_are_refused(everything):
     change_manifest("out/bars", change)
     error = refusal(verifying._experiment_again, Results(Path("out")), "bars")
     assert problems_of(error) == [("out/bars/manifest.json", "")]
-
-
-@pytest.mark.parametrize("command", ["verify", "evaluate"])
-def test_results_without_a_finished_trial_are_incomplete(finished, command):
-    Path("out/bars/trials.jsonl").unlink()
-    Path("out/bars/summary.csv").unlink()
-    assert "bars: " in cbm(command, "out", code=3).stderr

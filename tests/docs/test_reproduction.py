@@ -35,9 +35,8 @@ def trials_of(scripts, frame, curves=None):
     """What the scripts read of a results folder with these summaries, and curves by trial."""
     frame = frame if "experiment" in frame else frame.assign(experiment="e")
     long = pd.DataFrame() if curves is None else curves
-    results = SimpleNamespace(
-        summaries=lambda: frame, curves=lambda _: long, records=lambda _: long
-    )
+    results = SimpleNamespace(summaries=lambda: frame)
+    results.curves = results.records = lambda _: long
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scripts.compare.cbm, "open_results", lambda folder: results)
         return scripts.compare.Trials()
@@ -285,10 +284,8 @@ def test_numbers_of_the_course_are_read_from_curves(scripts, of, number):
 @pytest.mark.parametrize("number", range(59))
 def test_every_check_compares_runs_of_the_grid(scripts, number):
     finding = scripts.findings.findings()[number]
-    cells = [
-        (name, n, it) for name in finding["experiments"] for n, it in enumerate(GRID[name].cells)
-    ]
-    rows = pd.DataFrame([cell.row() | {"run_id": f"{name}-{n}"} for name, n, cell in cells])
+    cells = [cell for name in finding["experiments"] for cell in GRID[name].cells]
+    rows = pd.DataFrame([cell.row() | {"run_id": f"{n}"} for n, cell in enumerate(cells)])
     pairs = [scripts.findings.pairs_of(finding, check, rows) for check in finding["checks"]]
     assert all(pairs)
     assert sum(map(len, pairs)) == finding["comparisons"] >= finding.get("need", 0)

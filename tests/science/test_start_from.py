@@ -128,20 +128,10 @@ def test_an_interrupted_trial_continues_from_its_state_unless_its_start_has_chan
 # The command line
 
 GRID = """
-defaults:
-  trials: 2
-  data: {path: rows.npz}
-  model: {kind: rbm, hidden: 3}
-  offsets: [00, dd^b_s]
-  sampler: PCD-1
-  learning_rate: 0.1
-  batch: 5
-  epochs: 5
-  evaluate: {parts: train+valid}
+defaults: {trials: 2, data: {path: rows.npz}, model: {kind: rbm, hidden: 3}, sampler: PCD-1,
+  offsets: [00, dd^b_s], learning_rate: 0.1, batch: 5, epochs: 5, evaluate: {parts: train+valid}}
 experiments:
-  second:
-    learning_rate: 0.01
-    start_from: {experiment: first}
+  second: {learning_rate: 0.01, start_from: {experiment: first}}
   first: {}
 """
 
@@ -243,15 +233,13 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, m
     assert trials_of("new").items() <= trials_of("out").items()
 
 
-def test_states_that_are_not_used_are_said_with_the_reason(grid, monkeypatch):
-    monkeypatch.setattr("cbm_cli.trial.loop.LONG", 0)
+def test_states_that_are_not_used_are_said_with_the_reason(grid):
     run("first")
     said = run("first", "--set", "epochs=2", "--dry-run").stderr
     assert "to start from the beginning: 4 trials; the states are of longer trainings" in said
 
 
-def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid, monkeypatch):
-    monkeypatch.setattr("cbm_cli.trial.loop.LONG", 0)
+def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid):
     run("first")
     victim = sorted(Path("out").rglob("trial-001-*.npz"))[0]
     victim.write_bytes(victim.read_bytes()[:-50])
