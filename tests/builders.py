@@ -154,11 +154,8 @@ def holds(text, values):
 
 
 def files(folder, *suffixes):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(Path(folder).rglob("*"))
-        if path.suffix in suffixes
-    }
+    found = [path for path in sorted(Path(folder).rglob("*")) if path.suffix in suffixes]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def summary(folder, experiment="bars"):

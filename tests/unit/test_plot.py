@@ -285,19 +285,15 @@ def test_what_diverges_and_untrained_machines_do_not_flatten_the_others():
 
 
 N = {"metric": ["n"]}
-WHOLE = {
-    "constant": (rising, {"records": {"n": lambda u, t: 5.0}}, N, 4.5, 5.5),
-    "zero": (rising, {"records": {"n": lambda u, t: 0.0}}, N, 0, 1),
-    "record": (rising, {"records": {"n": lambda u, t: 1.0 + 999 * (u == 1000)}}, N, 1, 1000),
-}
 
 
-@pytest.mark.parametrize(("values", "made", "options", "low", "high"), WHOLE.values(), ids=WHOLE)
-def test_an_axis_that_is_not_cut_shows_everything(values, made, options, low, high):
-    figure, axes, _ = drawn([cell(values=values)], options, scale="per-sample", **made)
-    assert axes.get_ylim() == ends(low, high)
-    assert numbers_in(figure.caption) == ["4"]
-    assert bounds_of(axes) == []
+def test_an_axis_of_records_is_not_cut_and_shows_everything():
+    for first, last, low, high in ((5, 5, 4.5, 5.5), (0, 0, 0, 1), (1, 1000, 1, 1000)):
+        records = {"n": lambda u, t, ends=(first, last): float(ends[u == 1000])}
+        figure, axes, _ = drawn(options=N, records=records, scale="per-sample")
+        assert axes.get_ylim() == ends(low, high)
+        assert numbers_in(figure.caption) == ["4"]
+        assert bounds_of(axes) == []
 
 
 def test_a_band_above_the_bound_does_not_lengthen_the_axis():

@@ -21,19 +21,8 @@ from tests.builders import cbm, grid_text, holds, problems_of, refusal, run_grid
 from tests.journals import change_manifest, made_manifest
 
 BY_RATE = "--choose", "learning_rate"
-SWEEP = """
-experiments:
-  sweep:
-    data: {path: rows.npz}
-    model: {kind: rbm, hidden: 3}
-    offsets: [00, dd^b_s]
-    sampler: PCD-1
-    learning_rate: [0.01, 0.1, 0.3]
-    updates: 60
-    batch: 10
-    trials: 3
-    evaluate: {method: exact, every: 20}
-"""
+FIELDS = {"offsets": "[00, dd^b_s]", "epochs": None, "updates": "60", "batch": "10", "trials": "3"}
+FIELDS |= {"data": "{path: rows.npz}", "evaluate": "{method: exact, every: 20}"}
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +30,9 @@ def results(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("sweep"), np.random.default_rng(1)
     rows = rng.random((90, 8)) < rng.choice([0.1, 0.9], size=(3, 8))[rng.integers(3, size=90)]
     np.savez(folder / "rows.npz", train=rows[:50], valid=rows[50:70], test=rows[70:])
-    slow = SWEEP.partition("sweep:\n")[2].replace("[0.01, 0.1, 0.3]", "0.01")
-    return run_grid(f"{SWEEP}  slow:\n{slow}", "sweep", "slow", folder=folder)
+    sweep = grid_text("rbm", learning_rate="[0.01, 0.1, 0.3]", **FIELDS).replace("toy", "sweep")
+    slow = grid_text("rbm", learning_rate="0.01", **FIELDS).partition("toy:\n")[2]
+    return run_grid(f"{sweep}  slow:\n{slow}", "sweep", "slow", folder=folder)
 
 
 @pytest.fixture(scope="module")

@@ -193,9 +193,6 @@ def test_latex_spells_powers_of_ten():
         group = Group(None, [[Label.of("x"), Value(value, "1e-09")]])
         sheet = Sheet([Label.of("a"), Label.of("b")], [group])
         assert f"x & {spelled} & " + r"$\pm 1 \times 10^{-9}$" in sheet.render("latex")
-
-
-def test_latex_spells_powers_of_ten_in_settings_too():
     table = build([(planned(learning_rate=1e-05), UP)])
     assert r"PT$_{10}$-$1 \times 10^{-5}$ & " in shown(table, "latex")
     assert "| PT₁₀-1e-05 | " in shown(table, "markdown")
@@ -282,9 +279,7 @@ def test_the_grids_names_are_columns_too():
 
 
 def trained(cell, best, epochs=()):
-    """Rows of summary.csv of an auto encoder: lowest test cost and its epoch (of 10 updates) by
-    trial.
-    """
+    """Rows of summary.csv of an auto encoder: lowest test cost and its epoch by trial."""
     epochs, costs = np.array(epochs or [200] * len(best)), np.array(best)
     values = {"min": costs, "final": costs + 1, "best_valid": costs + 0.5}
     values["min_update"] = 10 * epochs
