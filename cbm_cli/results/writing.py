@@ -86,7 +86,7 @@ def locked(folder: Path) -> Iterator[None]:
             lock = FileLock(path).acquire(timeout=0)
         except Timeout:
             raise
-        except (OSError, NotImplementedError):  # as on some network disks
+        except OSError:  # as on some network disks
             lock = SoftFileLock(f"{path}-held").acquire(timeout=0)
     except Timeout:
         name = writer.read_text("utf-8", "replace") if writer.exists() else "another cbm"
