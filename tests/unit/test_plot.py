@@ -289,7 +289,7 @@ N = {"metric": ["n"]}
 
 def test_an_axis_of_records_is_not_cut_and_shows_everything():
     for first, last, low, high in ((5, 5, 4.5, 5.5), (0, 0, 0, 1), (1, 1000, 1, 1000)):
-        records = {"n": lambda u, t, ends=(first, last): float(ends[u == 1000])}
+        records = {"n": lambda u, t, a=first, b=last: float(b if u == 1000 else a)}
         figure, axes, _ = drawn(options=N, records=records, scale="per-sample")
         assert axes.get_ylim() == ends(low, high)
         assert numbers_in(figure.caption) == ["4"]
