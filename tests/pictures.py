@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -149,52 +150,45 @@ def tiles_of(image, height, width, times=1):
     return cells[:, times // 2 : -1 : times, times // 2 : -1 : times].reshape(len(cells), -1)
 
 
-class Element:
+class Element(ElementTree.Element):
     """An element of a page, with what is within."""
-
-    def __init__(self, tag, attributes=()):
-        self.tag, self.within, self.at = tag, [], {name: value or "" for name, value in attributes}
 
     def all(self, tag, class_=""):
         """The elements of a kind within, in order."""
-        deeper = [one for it in self.within if isinstance(it, Element) for one in [it, *it.all("")]]
-        kinds = [one for one in deeper if tag in ("", one.tag)]
-        return [one for one in kinds if class_ in ("", *one.at.get("class", "").split())]
+        found = self.iter(tag or None)
+        return [one for one in found if class_ in ("", *one.get("class", "").split())]
 
     @property
-    def text(self):
-        parts = (it if isinstance(it, str) else f"{it.text} " for it in self.within)
-        return " ".join("".join(parts).split())
+    def words(self):
+        return " ".join(" ".join(self.itertext()).split())
 
     def rows(self):
-        return [[it.text for it in row.within if isinstance(it, Element)] for row in self.all("tr")]
+        return [[it.words for it in row] for row in self.all("tr")]
 
     def terms(self):
         """What a list of terms says of each."""
-        terms, told = ([it.text for it in self.all(tag)] for tag in ("dt", "dd"))
+        terms, told = ([it.words for it in self.all(tag)] for tag in ("dt", "dd"))
         return dict(zip(terms, told, strict=True))
 
 
 class _Reader(HTMLParser):
     def handle_starttag(self, tag, attributes):
-        self.handle_startendtag(tag, attributes)
-        if tag not in {"meta", "img", "input", "br", "link"}:
-            self.open.append(self.open[-1].within[-1])
-
-    def handle_startendtag(self, tag, attributes):
-        self.open[-1].within.append(Element(tag, attributes))
+        self.tree.start(tag, {name: value or "" for name, value in attributes})
+        if tag in {"meta", "img", "input", "br", "link"}:
+            self.tree.end(tag)
 
     def handle_endtag(self, tag):
-        assert self.open.pop().tag == tag
+        assert self.tree.end(tag).tag == tag
 
     def handle_data(self, text):
-        self.open[-1].within.append(text)
+        self.tree.data(text)
 
 
 def page_of(text):
-    """Return the root of a page, whose elements all end."""
+    """Return a page as one element, in which all others end."""
     reader = _Reader()
-    reader.open = [Element("")]
+    reader.tree = ElementTree.TreeBuilder(Element)
+    reader.tree.start("page", {})
     reader.feed(text)
-    (root,) = reader.open
-    return root
+    reader.handle_endtag("page")
+    return reader.tree.close()

@@ -57,7 +57,7 @@ def page(made):
 
 def test_the_page_is_one_file_without_network_and_always_the_same(made, page):
     for element, name in product(page.all(""), ("src", "href", "xlink:href")):
-        assert element.at.get(name, "#").startswith("#")
+        assert element.get(name, "#").startswith("#")
     path = written(made)
     first = path.read_bytes()
     assert b"default-src 'none'" in first
@@ -67,8 +67,8 @@ def test_the_page_is_one_file_without_network_and_always_the_same(made, page):
 
 
 def test_the_page_names_experiments_settings_and_versions(made, page):
-    assert page.all("h1")[0].text == "toys: bars, wild"
-    items = [it.text for it in page.all("li")][:2]
+    assert page.all("h1")[0].words == "toys: bars, wild"
+    items = [it.words for it in page.all("li")][:2]
     assert items == ["bars : 48 of 48 trials", "wild : 4 of 4 trials"]
     shown = {"offsets": "00, ddᵇₛ", "sampler": "CD-1, PT₄", "learning rate": "0.1, 0.3"}
     row = summary(made)[0]
@@ -99,11 +99,11 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
 
 def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):
     assert len(page.all("svg")) == 2  # one for each data set of each experiment
-    assert len({it.at["id"] for it in page.all("") if "id" in it.at}) > 100  # of the pictures
+    assert len({it.get("id") for it in page.all("") if it.get("id")}) > 100  # of the pictures
     texts = re.findall(r"<!-- (.*?) -->", written(made).read_text("utf-8"))
     shown = "train log-likelihood (of all rows)", "updates", "(d) PT$_{4}$, $\\eta$ = 0.3"
     assert {*shown} <= {*texts}
-    assert "Median over 6 trials, band: quartiles." in page.text
+    assert "Median over 6 trials, band: quartiles." in page.words
 
 
 def test_failed_trials_are_listed_with_their_reason(results):
@@ -113,7 +113,7 @@ def test_failed_trials_are_listed_with_their_reason(results):
     store.flush()
     page = read(results)
     (failure,) = page.all("ul", "bad")[0].all("li")
-    assert failure.text == f"{run}, trial 6: ValueError: not <enough>"
+    assert failure.words == f"{run}, trial 6: ValueError: not <enough>"
     names, *lines = page.all("table", "cells")[1].rows()
     assert [line[names.index("diverged")] for line in lines] == ["0", "2"]
 
@@ -121,13 +121,13 @@ def test_failed_trials_are_listed_with_their_reason(results):
 def test_unfinished_experiments_are_not_complete_ones(results):
     change_manifest(results / "bars", lambda manifest: manifest.update(trials=9))
     page = read(results, "bars")
-    assert page.all("h1")[0].text == "toys: bars"
-    assert numbers_in(page.all("p", "bad")[0].text)[:2] == ["48", "72"]
-    assert "n=6/9" in page.text
+    assert page.all("h1")[0].words == "toys: bars"
+    assert numbers_in(page.all("p", "bad")[0].words)[:2] == ["48", "72"]
+    assert "n=6/9" in page.words
     for name in ("trials.jsonl", "summary.csv"):
         (results / "bars" / name).unlink()
     page = read(results, "bars")
-    assert numbers_in(page.all("p", "bad")[0].text) == ["0", "72"]
+    assert numbers_in(page.all("p", "bad")[0].words) == ["0", "72"]
     assert page.all("table") == []
 
 
@@ -138,7 +138,7 @@ def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
     change_record(store.folder, (run, 2), lambda record: record.update(made=newer))
     change_manifest(results / "bars", lambda manifest: manifest["table"].update(metric="test_cost"))
     page = read(results, "bars")
-    said = [it.text for it in page.all("p", "bad")]
+    said = [it.words for it in page.all("p", "bad")]
     (versions,) = (text for text in said if "kernel version" in text)
     assert numbers_in(versions)[1:4] == ["47", "99", "1"]
     assert not page.all("table", "results")
