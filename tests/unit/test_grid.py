@@ -286,6 +286,7 @@ rbm weight_scale = @small | @nan | @0 | @{a: 1} | [0.1, @[0.2]] | @[]
 rbm weight_scale* = @.inf | @!!float 1
 rbm sliding_factor 1 1.5 = @1.5
 rbm sliding_factor.hidden 0 = {hidden: @0}
+rbm sliding_factor.visible 0 -1 = {visible: @-1}
 rbm chains 1 = @0
 rbm momentum 1 = @1
 rbm momentum 0 -0.1 = @-0.1

@@ -618,6 +618,7 @@ def test_size_of_a_page_is_kept():
 
 def test_an_option_without_effect_on_a_kind_of_picture_is_refused():
     for kind, option, value in (
+        ("curves", "layer", 2),
         ("curves", "statistic", "final"),
         ("settings", "smooth", 5),
         ("finals", "x", "epochs"),

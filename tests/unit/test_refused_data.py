@@ -83,6 +83,7 @@ BAD = {
     "drop": [
         (FOUR, "class?", {"drop": "clas"}),
         (FOUR, "5; they are 1 to 4", {"drop": "5"}),
+        (FOUR, "0; they are 1 to 4", {"drop": "0"}),
         (FOUR, "", {"drop": "9" * 5000}),
         (FOUR, "", {"drop": ""}),
         (FOUR, "", {"drop": "a" * 200_000}),

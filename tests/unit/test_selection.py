@@ -156,9 +156,8 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
 
 def test_a_choice_has_rivals_or_none_and_numbers_or_words():
     none, part = [(np.inf, 9.0)] * 3, [(0.5, 9.0), (np.inf, 9.0), (np.inf, 9.0)]
-    without = of_rate(1, none), of_rate("2, 1 from 9 epochs", none)
-    alone = of_rate(1, part, "dd")
-    cells = made_cells(without[0], of_rate(2, part), without[1], alone)  # one value is enough
+    words, alone = of_rate("2, 1 from 9 epochs", none), of_rate(1, part, "dd")
+    cells = made_cells(of_rate(1, none), of_rate(2, part), words, alone)  # one value is enough
     for metric in ("test_cost", "norm"):  # which has no best: the table's metric decides
         found = with_measure(cells, Choosing(("rate",), "valid", "--"), metric)
         assert [cell.choice.values["rate"] for cell in found] == [2, 1]

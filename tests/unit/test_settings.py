@@ -63,6 +63,7 @@ rbm early_stopping.metric* pseudo-likelihood exact = {metric: @pseudo-likelihood
 rbm gradient.fisher* natural = {fisher: @marginal}
 rbm gradient.damping 0 -1 = {kind: natural, damping: @-1}
 rbm chains* PCD-k = @5; sampler: CD-1 | @5; sampler: PT_4 | @5; sampler: exact
+auto-encoder chains* auto-encoder = @5
 rbm shuffle* = @false; batch: full
 rbm sliding_factor* dd^b_s dd^b = @0.1
 rbm sliding_factor.visible* aa^b_s a 0 = {visible: @0}; offsets: aa^b_s
@@ -125,6 +126,7 @@ rbm learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}; exc
   -> learning_rate.start learning_rate.decay learning_rate.every
   = 0.1 0.5 10 epochs | 0.2 0.5 10 epochs | 0.3 0.5 5 updates
 # Constant offsets have no sliding factor
+rbm sliding_factor: 1; offsets: dd^b_s -> sliding_factor.visible sliding_factor.hidden = 1.0 1.0
 rbm sliding_factor: 0.1; offsets: hd^b_s
   -> sliding_factor.visible sliding_factor.hidden = 0.01 0.1
 rbm sliding_factor: 0.1; offsets: hd^b_s; offsets_from: random
