@@ -58,6 +58,7 @@ class Curve:
     counts: Mapping[str, int] = field(default_factory=dict)
     bound: float | None = None  # upper bound in the same scale
     choice: str = ""  # values that were chosen for it, in words
+    begun: pd.Series | None = None  # the first two points of its line, shown or not
     look: Look = field(default_factory=dict)
 
 
@@ -161,7 +162,8 @@ def _curve(chosen: Chosen, cell: Cell, keys: tuple[Key, Key], x: str, options: O
     trials.index = doubt.index = first + trials.index * step
     data, bounds = cell.settings["data"], chosen.stores[cell.settings["experiment"]].manifest().upper_bounds
     bound = bounds[data] * float(cell.scale[0]) if metric.better > 0 and data in bounds else None
-    return Curve(*keys, data, metric, trials, doubt, counts | of_ais, bound, chosen.choice(cell))
+    begun = summarised(trials.iloc[:2], options.average)["line"]
+    return Curve(*keys, data, metric, trials, doubt, counts | of_ais, bound, chosen.choice(cell), begun)
 
 
 def _steps(cell: Cell, x: str) -> tuple[float, float]:
@@ -250,7 +252,8 @@ def _y_axis(drawn: Curves, curves: Sequence[Curve], options: Options) -> tuple[E
     values, notes = pd.concat(tables), list[str]()
     (low, high), (first, last) = (float(of(values.to_numpy())) for of in (np.nanmin, np.nanmax)), options.ylim
     if better and not drawn.points and options.ylim == (None, None):
-        end = far_end([it["line"] for it in tables], values.to_numpy(), better)
+        lines = [pd.concat([it.begun, shown["line"]]) for it, shown in zip(curves, tables, strict=True)]
+        end = far_end(lines, values.to_numpy(), better)
         if end is not None:
             low, high = (end, high) if better > 0 else (low, end)
             notes.append(f"Values far {'below' if better > 0 else 'above'} the first ones are not shown")

@@ -273,6 +273,9 @@ def test_what_diverges_and_untrained_machines_do_not_flatten_the_others():
         figure, axes, _ = drawn([*three, cell("aa^b", values=bad)], scale="per-sample")
         assert axes.get_ylim() == ends(start + 0.15 - (best - start) / 2, top + 0.325)
         assert "Values far below the first ones" in figure.caption
+    late = {"xlim": (700, 1000)}  # where one has diverged already
+    _, axes, _ = drawn([*three, cell("aa^b", values=deep)], late, scale="per-sample")
+    assert axes.get_ylim()[0] > start - 10
     bad = cell("aa^b", values=lambda update, trial: falling(update, 0) + update**2)
     figure, axes, _ = drawn([cell(values=falling), bad], **COST | {"metric": "test_cost"})
     start, best = falling(0, 0), falling(1000, 1.5)  # the second is at 2500 already
