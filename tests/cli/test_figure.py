@@ -36,7 +36,6 @@ SETS = {"bars-and-stripes": np.array([[*map(int, row)] for row in BARS]), "shift
 SHAPES = {"bars-and-stripes": (2, 2), "shifting-bar": (1, 4)}
 NAMES = {"00": r"$\mathit{00}$", "dd^b_s": "$dd^{b}_{s}$", "aa^b": "$aa^{b}$"}
 COLOURS = "#000000", "#009e73", "#d55e00"
-RATES = {0.1: r"$\eta$ = 0.1", 0.05: r"$\eta$ = 0.05"}
 SOME, ON_BARS = ["--select", "learning_rate=0.1"], ["--select", "data=bars-and-stripes"]
 
 
@@ -171,7 +170,7 @@ def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
 @pytest.mark.parametrize("named", ["run", "run of the folder", "own"])
 def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
     path = chosen(toys, data="shifting-bar", trial=1, offsets="aa^b")["machine"].iloc[0]
-    where, data, title = [path], [], f"shifting-bar, {RATES[0.1]}, $aa^{{b}}$, trial 1"
+    where, data, title = [path], [], r"shifting-bar, $\eta$ = 0.1, $aa^{b}$, trial 1"
     if named == "own":
         cbm("export", path, "-o", tmp_path / "own.npz")
         where = [(tmp_path / "own.npz").rename(tmp_path / "own")]

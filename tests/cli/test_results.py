@@ -19,7 +19,6 @@ from tests.journals import change_manifest, change_record, forget, lines_of, thr
 from tests.processes import start_cbm
 
 BARS = Path("out/bars")
-TOY = "{name: bars-and-stripes, size: 2}"
 pytestmark = pytest.mark.usefixtures("finished")
 
 
@@ -212,11 +211,9 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
 
 
 def test_the_list_names_few_data_sets():
-    def change(manifest):
-        for cell, name in zip(manifest["cells"], "abcd", strict=True):
-            cell["data"] = name
-
-    change_manifest(BARS, change)
+    pairs = zip(Store(BARS).manifest().cells, "abcd", strict=True)
+    cells = [cell | {"data": name} for cell, name in pairs]
+    change_manifest(BARS, lambda manifest: manifest.update(cells=cells))
     assert "a, b, c and 1 more " in cbm("ls", "out").stdout
 
 
@@ -244,7 +241,7 @@ def test_ls_describes_a_run_by_the_beginning_of_its_id():
 def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one():
     rows = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
     np.savez("rows.npz", train=rows[:20], valid=rows[20:30], test=rows[30:])
-    Path("other.yaml").write_text(GRID.replace(TOY, "{path: rows.npz}"))
+    Path("other.yaml").write_text(GRID.replace("name: bars-and-stripes, size: 2", "path: rows.npz"))
     run(grid="other.yaml", out="other")
     test, train = ("test", "final", ""), ("train", "final", "")
     for options, expected in (

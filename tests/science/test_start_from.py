@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cbm_cli.api import open_results
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.agenda import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
@@ -164,12 +165,8 @@ def refused(*arguments):
 
 def curves(experiment):
     """The curve of every trial of the experiment, by offsets and number."""
-    store = Store(Path("out") / experiment)
-    return {
-        (cell["offsets"], number): store.curves(cell["run_id"], [number])[0]
-        for cell in store.manifest().cells
-        for number in store.finished(cell["run_id"])
-    }
+    rows = open_results("out").curves(experiment)
+    return {key: its.reset_index() for key, its in rows.groupby(["offsets", "trial"])}
 
 
 def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(grid):
