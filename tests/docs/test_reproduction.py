@@ -20,26 +20,21 @@ from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 GRID = read_grid(ROOT / "experiments.yaml").experiments
+SCRIPTS = "compare", "figures", "findings", "pages", "published", "scoreboard"
+with pytest.MonkeyPatch.context() as there:
+    there.syspath_prepend(ROOT / "reproduction")  # where Python finds them for the one that it runs
+    compare, figures, findings, pages, published, scoreboard = map(import_module, SCRIPTS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def scripts():
-    """The scripts as modules, found as Python finds them next to the one that it runs."""
-    names = "compare", "figures", "findings", "pages", "published", "scoreboard"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "reproduction")
-        yield SimpleNamespace(**{name: import_module(name) for name in names})
-
-
-def trials_of(scripts, frame, curves=None):
+def trials_of(frame, curves=None):
     """What the scripts read of a results folder with these summaries, and curves by trial."""
     frame = frame if "experiment" in frame else frame.assign(experiment="e")
     long = pd.DataFrame() if curves is None else curves
     results = SimpleNamespace(summaries=lambda: frame)
     results.curves = results.records = lambda _: long
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scripts.compare.cbm, "open_results", lambda folder: results)
-        return scripts.compare.Trials()
+        patch.setattr(compare.cbm, "open_results", lambda folder: results)
+        return compare.Trials()
 
 
 TOY = {"data": "bars-and-stripes", "data_size": 3, "model_kind": "rbm", "model_hidden": 4}
@@ -80,9 +75,9 @@ def lines(comparison, table="standard-methods-bars-mnist"):
     return comparison.cells[comparison.cells["table"] == table].set_index("offsets")
 
 
-def test_difference_in_standard_errors_by_hand(scripts):
+def test_difference_in_standard_errors_by_hand():
     frame = run([-61.0, -62.0, -63.0], [-70.0, -72.0, -77.0])
-    found = scripts.compare.compare(trials_of(scripts, frame))
+    found = compare.compare(trials_of(frame))
     cell, (own, paper) = lines(found).loc["aa^b"], (1 / 3, 1.91**2 / 25)
     assert cell["z"] == pytest.approx((-62 + 60.85) / sqrt(own + paper + 0.01**2 / 12))
     freedom = (own + paper) ** 2 / (own**2 / 2 + paper**2 / 24)  # Welch's
@@ -90,52 +85,52 @@ def test_difference_in_standard_errors_by_hand(scripts):
     spread = np.var([-70, -72, -77], ddof=1) * (1 / 3 + 1 / 25)
     assert cell["final_z"] == pytest.approx((-73 + 69.1) / sqrt(spread + 0.1**2 / 12))
     lost = pd.concat([frame, run([-math.inf]).assign(trial=3, diverged=700.0)])
-    again = lines(scripts.compare.compare(trials_of(scripts, lost))).loc["aa^b"]
+    again = lines(compare.compare(trials_of(lost))).loc["aa^b"]
     assert (again["obtained_n"], again["diverged"], again["z"]) == (4, 1, cell["z"])
 
 
-def test_a_single_trial_borrows_the_published_spread(scripts):
-    cell = lines(scripts.compare.compare(trials_of(scripts, run([-62.0])))).loc["aa^b"]
+def test_a_single_trial_borrows_the_published_spread():
+    cell = lines(compare.compare(trials_of(run([-62.0])))).loc["aa^b"]
     assert cell["z"] == pytest.approx(-1.15 / sqrt(1.91**2 + 1.91**2 / 25 + 0.01**2 / 12))
     assert math.isnan(cell["final_z"])
 
 
-def test_marks_are_compared_where_the_whole_row_was_run(scripts):
+def test_marks_are_compared_where_the_whole_row_was_run():
     # 00 lies below as published; aa^b, published bold, lies below dd^l_s in every pair
     frame = row_of_table_2(**{"aa^b": -60.5, "d0": -60.41})
-    marks = lines(scripts.compare.compare(trials_of(scripts, frame)))["marks_agree"]
+    marks = lines(compare.compare(trials_of(frame)))["marks_agree"]
     assert marks.to_dict() == {"aa^b": False, "dd^l_s": True, "d0": True, "00": True}
     part = frame[frame["offsets"] != "00"]
     for few in (part, row_of_table_2(n=5)):
-        assert lines(scripts.compare.compare(trials_of(scripts, few)))["marks_agree"].isna().all()
+        assert lines(compare.compare(trials_of(few)))["marks_agree"].isna().all()
 
 
-def test_pcd_1_is_compared_as_named_and_with_two_sweeps(scripts):
+def test_pcd_1_is_compared_as_named_and_with_two_sweeps():
     means = {"PCD-1": -90, "PCD-2": -54.75}
     frames = [run(around(mean), offsets="dd^l_s", sampler=s) for s, mean in means.items()]
-    found = scripts.compare.compare(trials_of(scripts, pd.concat(frames)))
+    found = compare.compare(trials_of(pd.concat(frames)))
     cells = lines(found).set_index("obtained_sampler")
     assert cells["sampler"].tolist() == ["PCD-1", "PCD-1"]
     assert abs(cells.loc["PCD-1", "z"]) > 2 > abs(cells.loc["PCD-2", "z"])
-    counts = scripts.scoreboard.score(found).set_index("table").loc["2"]
+    counts = scoreboard.score(found).set_index("table").loc["2"]
     assert (counts["run"], counts["named"], counts["read"]) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("departure", [{"updates": 500}, {"evaluate_every": "1 update"}])
-def test_runs_with_other_settings_are_named_and_not_compared(scripts, departure):
+def test_runs_with_other_settings_are_named_and_not_compared(departure):
     (name,) = departure
     other = run([-20.0] * 5, **departure)
     with pytest.raises(CbmError, match=name):
-        scripts.compare.compare(trials_of(scripts, other))
-    both = scripts.compare.compare(trials_of(scripts, pd.concat([run([-61.0, -62.0]), other])))
+        compare.compare(trials_of(other))
+    both = compare.compare(trials_of(pd.concat([run([-61.0, -62.0]), other])))
     assert (both.departures, {*both.cells["obtained_n"]}) == ({name: 1}, {2})
 
 
-def test_of_two_runs_the_one_with_more_trials_is_taken_and_counts_once(scripts):
+def test_of_two_runs_the_one_with_more_trials_is_taken_and_counts_once():
     counts = {"old": 3, "new": 5, "x": 4}
     frames = [run([-61.0] * n).assign(run_id=name) for name, n in counts.items()]
     frame = pd.concat([*frames, *frames])  # of two experiments
-    cell = lines(scripts.compare.compare(trials_of(scripts, frame))).loc["aa^b"]
+    cell = lines(compare.compare(trials_of(frame))).loc["aa^b"]
     assert (cell["run_id"], cell["obtained_n"]) == ("new", 5)
 
 
@@ -145,7 +140,7 @@ DEEP |= {"pretraining_epochs": 0, "epochs": 5000, "evaluate_every": "50 epochs",
 DEEP |= {"trial": range(3), "diverged": nan}
 
 
-def test_tables_9_to_12_show_the_value_where_the_mean_is_best(scripts):
+def test_tables_9_to_12_show_the_value_where_the_mean_is_best():
     courses = [-99, -88, -91], [-99, -93, -89], [-99, -95, -90]  # of the mean: -92, -90
     columns = {f"{part}_lower_bound_max": -88.0 for part in ("train", "test")}
     columns |= {f"{part}_lower_bound_final": -88.0 for part in ("train", "test")}
@@ -153,21 +148,21 @@ def test_tables_9_to_12_show_the_value_where_the_mean_is_best(scripts):
     update = {"run_id": "deep", "update": [0, 50, 100]}
     own = [update | {"trial": n, "test_lower_bound": it} for n, it in enumerate(courses)]
     curves = pd.concat(map(pd.DataFrame, own))
-    cells = scripts.compare.compare(trials_of(scripts, frame, curves)).cells
+    cells = compare.compare(trials_of(frame, curves)).cells
     cell = cells[cells["table"] == "dbm-test"].iloc[0]
     assert cell["published_mean"] == "-89.81"
     assert (cell["obtained_mean"], cell["obtained_std"]) == (-90, 1)
     assert cell["z"] == pytest.approx(-0.19 / sqrt(1 / 3 + 0.13**2 / 10 + 0.01**2 / 12))
 
 
-def test_costs_and_epochs_of_auto_encoders_are_next_to_the_published_values(scripts):
+def test_costs_and_epochs_of_auto_encoders_are_next_to_the_published_values():
     settings = {"model_kind": "auto-encoder", "model_hidden": "half", "offsets": "dd^b_s"}
     settings |= {"learning_rate": 0.1, "sampler": "back-propagation", "evaluate_every": "1 epoch"}
     settings["early_stopping_look_ahead"] = 5000
     values = {"valid_cost_min": [34.0, 34.4, 34.8], "valid_cost_final": 35.0, "n_train": 201}
     values |= {"valid_cost_min_update": [420, 440, 460]}  # of 2 updates an epoch
     frame = pd.DataFrame({"run_id": "a"} | DEEP | settings | values)
-    cell = scripts.compare.compare(trials_of(scripts, frame)).cells.iloc[0]
+    cell = compare.compare(trials_of(frame)).cells.iloc[0]
     assert (cell["split"], cell["published_mean"]) == ("test", "34.35117")
     assert cell["obtained_mean"] == 34.4
     error = sqrt(0.16 / 3 + 0.1245**2 / 10 + 1e-10 / 12)
@@ -190,30 +185,30 @@ EIGHT = "eight-sets-16 eight-sets-16-two-sweeps eight-sets-200 eight-sets-200-sl
         ("auto-encoder", "auto-encoder", 76),
     ],
 )
-def test_every_published_value_has_its_cell_in_the_grid(scripts, names, tables, count):
-    published = scripts.published.published_cells()
-    published = published[published["table"].str.startswith(tables)]
+def test_every_published_value_has_its_cell_in_the_grid(names, tables, count):
+    cells = published.published_cells()
+    cells = cells[cells["table"].str.startswith(tables)]
     rows = pd.DataFrame([cell.row() for name in names.split() for cell in GRID[name].cells])
-    texts = rows.map(lambda value: "" if value is None else scripts.published.text_of(value))
-    found = scripts.published.match(published, texts)
+    texts = rows.map(lambda value: "" if value is None else published.text_of(value))
+    found = published.match(cells, texts)
     assert found[~found["departures"].astype(bool)]["line"].nunique() == count
 
 
-def test_every_known_reason_is_of_published_values(scripts):
-    cells = scripts.published.published_cells()
+def test_every_known_reason_is_of_published_values():
+    cells = published.published_cells()
     cells = cells.assign(obtained_sampler=cells["reading"]).to_dict("records")
-    found = {*map(scripts.published.known_reason, cells)}
-    assert {entry["reason"] for entry in scripts.published.mismatches()} <= found
+    found = {*map(published.known_reason, cells)}
+    assert {entry["reason"] for entry in published.mismatches()} <= found
 
 
 @pytest.fixture(scope="module")
-def kept(scripts):
-    return scripts.compare.Trials()
+def kept():
+    return compare.Trials()
 
 
-def test_the_scoreboard_of_the_kept_results(scripts, kept):
-    comparison = scripts.compare.compare(kept)
-    total = scripts.scoreboard.score(comparison).iloc[-1]
+def test_the_scoreboard_of_the_kept_results(kept):
+    comparison = compare.compare(kept)
+    total = scoreboard.score(comparison).iloc[-1]
     names = ["published", "run", "named", "read", "agreeing", "marks"]
     assert total[names].tolist() == [625, 517, 382, 420, 425, 467]
     printed = "\n".join(table for _, table in comparison.tables())
@@ -223,8 +218,8 @@ def test_the_scoreboard_of_the_kept_results(scripts, kept):
     assert (estimates["obtained_mean"][~estimates["disproved"]] < 0).all()
 
 
-def test_the_findings_of_the_kept_results(scripts, kept):
-    counts = scripts.findings.count_findings(scripts.findings.check_findings(kept))
+def test_the_findings_of_the_kept_results(kept):
+    counts = findings.count_findings(findings.check_findings(kept))
     assert "30 reproduced, 4 contradicted, 22 undecided, 3 not run" in counts
 
 
@@ -256,8 +251,8 @@ BELOW = "moving-average-prevents-divergence", "data-mean-needs-no-average"
         (DIVERGING, 5, ["undecided", "undecided"]),  # too few pairs for the test
     ],
 )
-def test_a_finding_is_reproduced_contradicted_or_undecided(scripts, finals, trials, verdicts):
-    found = scripts.findings.check_findings(trials_of(scripts, toys(finals, trials)))
+def test_a_finding_is_reproduced_contradicted_or_undecided(finals, trials, verdicts):
+    found = findings.check_findings(trials_of(toys(finals, trials)))
     judged = {one.finding["name"]: one.verdict for one in found}
     assert [judged[name] for name in BELOW] == verdicts
     assert judged["deep-mnist"] == "not run"
@@ -273,20 +268,20 @@ def test_a_finding_is_reproduced_contradicted_or_undecided(scripts, finals, tria
         ({"at": 20000}, nan),
     ],
 )
-def test_numbers_of_the_course_are_read_from_curves(scripts, of, number):
+def test_numbers_of_the_course_are_read_from_curves(of, number):
     curve = {"update": [0, 1, 2, 10000], "train_x": [0.0, nan, 2.0, 10000.0]}
     curves = pd.DataFrame({"run_id": "r", "trial": 0} | curve)
-    trials = trials_of(scripts, pd.DataFrame({"run_id": ["r"], "trial": [0]}), curves)
-    found = scripts.findings.number_of_course("r", trials, "train_x", of, 1.0)[0]
+    trials = trials_of(pd.DataFrame({"run_id": ["r"], "trial": [0]}), curves)
+    found = findings.number_of_course("r", trials, "train_x", of, 1.0)[0]
     assert found == pytest.approx(number, rel=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize("number", range(59))
-def test_every_check_compares_runs_of_the_grid(scripts, number):
-    finding = scripts.findings.findings()[number]
+def test_every_check_compares_runs_of_the_grid(number):
+    finding = findings.findings()[number]
     cells = [cell for name in finding["experiments"] for cell in GRID[name].cells]
     rows = pd.DataFrame([cell.row() | {"run_id": f"{n}"} for n, cell in enumerate(cells)])
-    pairs = [scripts.findings.pairs_of(finding, check, rows) for check in finding["checks"]]
+    pairs = [findings.pairs_of(finding, check, rows) for check in finding["checks"]]
     assert all(pairs)
     assert sum(map(len, pairs)) == finding["comparisons"] >= finding.get("need", 0)
 
@@ -294,25 +289,25 @@ def test_every_check_compares_runs_of_the_grid(scripts, number):
 # Figures
 
 
-def test_every_panel_is_a_plot_command_of_experiments_of_the_grid(scripts):
+def test_every_panel_is_a_plot_command_of_experiments_of_the_grid():
     plot = cbm_main.get_command(None, "plot")
     runs = pd.DataFrame({"experiment": [], "run_id": [], "data": [], "offsets": []})
-    panels = [it for figure in scripts.figures.figures().values() for it in figure["parts"]]
+    panels = [it for figure in figures.figures().values() for it in figure["parts"]]
     for panel in panels:
         words = shlex.split(panel["plot"])
         with plot.make_context("plot", ["results", *words, "-o", "none.png"]):
             assert words[0] == "data" or words[1] in GRID
-        assert "trial" in panel or scripts.figures.command(panel, runs) == words
+        assert "trial" in panel or figures.command(panel, runs) == words
 
 
-def test_a_panel_of_a_single_trial_names_the_trials_of_its_runs(scripts):
+def test_a_panel_of_a_single_trial_names_the_trials_of_its_runs():
     cells = {"run_id": ["a", "b", "c"], "offsets": ["00", "dd^b", "aa^b"]}
     runs = pd.DataFrame({"experiment": "divergence"} | cells)
     panel = {"trial": 2, "plot": "curves divergence --select 'offsets=dd^b,aa^b' --metric lam_0"}
-    assert scripts.figures.command(panel, runs) == ["curves", "b:2", "c:2", "--metric", "lam_0"]
+    assert figures.command(panel, runs) == ["curves", "b:2", "c:2", "--metric", "lam_0"]
 
 
-def test_the_pages_are_what_the_script_makes(scripts):
-    for name, text in scripts.pages.pages().items():
-        path = scripts.pages.PAGES / name
+def test_the_pages_are_what_the_script_makes():
+    for name, text in pages.pages().items():
+        path = pages.PAGES / name
         assert path.read_text("utf-8") == text, f"{name}: run python reproduction/pages.py"
