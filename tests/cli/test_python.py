@@ -106,6 +106,8 @@ def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
     assert_allclose(found.transform(X), y, atol=1e-6)
     decoded = sigmoid(sigmoid(y @ V.T + d1) @ W.T + b0)
     assert_allclose(found.reconstruct(X), decoded, atol=1e-6)
+    loss = -(X * np.log(decoded) + (1 - X) * np.log(1 - decoded)).sum(axis=1)
+    assert found.evaluate(X)["cost"]["mean"] == pytest.approx(loss.mean(), rel=1e-5)
     for ask in (found.log_partition, lambda: found.free_energy(X), lambda: found.sample(1)):
         refusal(ask)
 
