@@ -63,9 +63,8 @@ def deviations(x, p):
 
 def random_machine(n, m, seed, scale=1.0):
     rng = np.random.default_rng(seed)
-    return tuple(
-        (scale * rng.standard_normal(shape)).astype(np.float32) for shape in ((n, m), (n,), (m,))
-    )
+    shapes = (n, m), (n,), (m,)
+    return tuple((scale * rng.standard_normal(it)).astype(np.float32) for it in shapes)
 
 
 def rbm(W, b, c):
@@ -278,10 +277,9 @@ def reference_sweeps(theta, h, its, update, site="sampler"):
         else:
             turn, beta, ladders = (update * rounds + r) % 2, np.linspace(0, 1, T), []
             for k in range(0, len(h), T):
-                u = [(u_x[k : k + T], u_h[k : k + T]) for u_x, u_h in sweeps]
-                ladders.append(
-                    ref.tempered_sweep(h[k : k + T], theta, beta, u, u_swap[k : k + T], turn)
-                )
+                at = slice(k, k + T)
+                u = [(u_x[at], u_h[at]) for u_x, u_h in sweeps]
+                ladders.append(ref.tempered_sweep(h[at], theta, beta, u, u_swap[at], turn))
             x, h, _ = (np.concatenate(side) for side in zip(*ladders, strict=True))
         samples.append(x[T - 1 :: T])
     return np.concatenate(samples), h
@@ -293,9 +291,8 @@ def exactly(algorithm, theta, offsets, rows, its, updates):
 
     def estimate(data, model):
         noise = noises(its, next(numbers), *theta[0].shape)
-        sides = zip(
-            (how.mu_mix, how.lam_mix), moments(data)[1:], moments(model)[1:], noise, strict=True
-        )
+        mixes = how.mu_mix, how.lam_mix
+        sides = zip(mixes, moments(data)[1:], moments(model)[1:], noise, strict=True)
         return [ref.offset_target(*side) for side in sides]
 
     rates = rate_of(its, 0), *wide((how.mu_factor, how.lam_factor))
@@ -310,9 +307,7 @@ class Trainer:
     def __init__(self, state, its):
         self.its = its
         self.W, self.b, self.c, *self.offsets = wide(state.machine)
-        self.h, self.aside_h = wide(
-            [its if its is not None else [] for its in (state.h, state.aside_h)]
-        )
+        self.h, self.aside_h = wide([] if h is None else h for h in (state.h, state.aside_h))
         self.velocity = [np.zeros_like(array) for array in self.theta]
         units = np.arange(len(self.c))
         self.connected = (units >= its.spans[:, :1]) & (units < its.spans[:, 1:])
@@ -330,9 +325,8 @@ class Trainer:
         dW, dx, dh = ref.gradient(data, model, mu, lam)
         dW = dW + ref.weight_decay(self.W, float(its.l1), float(its.l2))
         gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
-        self.velocity = ref.accumulate(
-            self.velocity, gradient, rate_of(its, number), float(its.momentum)
-        )
+        rate, momentum = rate_of(its, number), float(its.momentum)
+        self.velocity = ref.accumulate(self.velocity, gradient, rate, momentum)
         self.W, self.b, self.c = ref.ascend(self.theta, self.velocity, 1)
         self.offsets = moved
 

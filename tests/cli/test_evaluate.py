@@ -22,13 +22,11 @@ from tests.builders import GRID, cbm, holds, numbers, run_grid, summary
 from tests.journals import as_text, change_record
 from tests.pictures import figure_of
 
-DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    text = DIVERGING.replace("[CD-1, PT_4]", "CD-1")
-    return run_grid(text, "--set", "updates=40", folder=tmp_path_factory.mktemp("evaluate"))
+    words = ["--set", "sampler=CD-1", "--set", "updates=40", "--set", "weight_decay=[0,1e30]"]
+    return run_grid(GRID, *words, folder=tmp_path_factory.mktemp("evaluate"))
 
 
 @pytest.fixture(autouse=True)
