@@ -11,8 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from platformdirs import user_cache_path
+
 from cbm_cli.datasets.files import reading, unpacked
-from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find, home
+from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find
 from cbm_cli.errors import CbmError, FieldError
 
 TRIES = 3  # downloads from one address that may break off
@@ -83,7 +85,8 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     for place in source.folders:
         if not all(_lacking(form, place) for form in source.forms):
             return place, False
-    folder, problems = home() / source.folder, list[str]()
+    home = os.environ.get(VARIABLE) or user_cache_path("cbm") / "data"
+    folder, problems = Path(os.path.expanduser(home)) / source.folder, list[str]()
     for form in source.downloads:
         try:
             for file in _lacking(form, folder):

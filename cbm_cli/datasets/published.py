@@ -127,11 +127,6 @@ class DataSource:
         raise FieldError(f"{self.name}: {told} it there, or name its folder in {VARIABLE}", "name")
 
 
-def home() -> Path:
-    """Return the folder that files are fetched into: the one in ``CBM_DATA_DIR``, or the user's cache."""
-    return Path(expanduser(os.environ.get(VARIABLE) or user_cache_path("cbm") / "data"))
-
-
 def find(folder: Path, stem: str) -> Path | None:
     """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None without either."""
     return next((path for end in ("", ".gz") if (path := folder / f"{stem}{end}").is_file()), None)

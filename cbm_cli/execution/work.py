@@ -118,10 +118,8 @@ def on_cluster(packet: bytes, expected: str, *datasets: Dataset) -> tuple[float,
     return run_packet(pickle.loads(packet), *datasets)
 
 
-@cache
-def _one_thread_for_good() -> None:
-    """Of several trials in this process the first to end would give the others more threads."""
-    one_thread().__enter__()
+# Of several trials in this process the first to end would give the others more threads
+_one_thread_for_good = cache(lambda: one_thread().__enter__())
 
 
 def stop(run: str) -> None:

@@ -1,7 +1,7 @@
 """Marks of a row of a table: its best, and what is not significantly different from it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -53,9 +53,11 @@ def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
     better, test, alpha, correction = marking
     row = {i: {trial: better * value for trial, value in one.items()} for i, one in enumerate(samples) if one}
     marks = [Mark() for _ in samples]
-    best = _best_of(row) if better and len(row) > 1 else None
-    if best is None:
+    values = {i: np.array([*one.values()]) for i, one in row.items()}
+    known = {i: of[np.isfinite(of)] for i, of in values.items() if np.isfinite(of).any()}
+    if not (better and len(row) > 1 and known):
         return marks
+    best = max(known, key=lambda i: (len(known[i]) == len(values[i]), known[i].mean()))
     found = {i: TESTS[test](row[best], other) for i, other in row.items() if i != best}
     if correction:
         adjusted = holm([one.p_value for one in found.values()])
@@ -72,14 +74,3 @@ def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
     disputed = any(mark.better_by_test for mark in marks)
     marks[best] = Mark(best=True, bold=claimed, underlined=not claimed, disputed=disputed, claimed=claimed)
     return marks
-
-
-def _best_of(goodness: Mapping[int, Sample]) -> int | None:
-    """Return the sample with the highest mean, after those in which every trial is finite."""
-    values = {i: np.array([*sample.values()]) for i, sample in goodness.items()}
-    known = [i for i, of in values.items() if np.isfinite(of).any()]
-    return max(
-        known,
-        key=lambda i: (np.isfinite(values[i]).all(), values[i][np.isfinite(values[i])].mean()),
-        default=None,
-    )

@@ -192,10 +192,12 @@ def build_table(
     marking = Marking(better, test, alpha, correction)
     columns, places = _arranged(cells, layout)
 
-    def marks_of(row: Sequence[Cell | None]) -> list[Mark]:
-        return mark_row([it.values if it and not it.impossible.any() else None for it in row], marking)
-
-    rows = [[[*zip(row, marks_of(row), strict=True)] for row in group] for group in places]
+    rows = list[list[list[tuple[Cell | None, Mark]]]]()
+    for group in places:
+        rows.append([])
+        for row in group:
+            values = [it.values if it and not it.impossible.any() else None for it in row]
+            rows[-1].append([*zip(row, mark_row(values, marking), strict=True)])
     formats, footnotes = _digits([row for group in rows for row in group]), footnotes_of(cells)
     groups = [[[entry_of(*one, formats, footnotes) for one in row] for row in group] for group in rows]
     return ResultsTable(cells, layout, columns, groups, marking)
