@@ -23,7 +23,6 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.kernels.sharing import cores
 from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
-from pytest import approx
 
 from tests.builders import GRID, cbm, files, holds, numbers, problems_of, summary
 from tests.journals import contents_of, lines_of, trials_of
@@ -69,9 +68,9 @@ def test_the_summary_holds_the_settings_and_values_of_the_curve(finished):
         curve = pd.read_csv(f"out/bars/curves/{row['run_id']}.csv")
         curve = curve[curve["trial"] == int(row["trial"])].set_index("update")
         values = curve["train_log_likelihood"].iloc[1:]  # the start is not part of training
-        assert float(row["train_log_likelihood_max"]) == approx(values.max(), rel=1e-14)
+        assert float(row["train_log_likelihood_max"]) == pytest.approx(values.max(), rel=1e-14)
         assert int(row["train_log_likelihood_max_update"]) == values.idxmax()
-        assert float(row["train_log_likelihood_final"]) == approx(values.iloc[-1], rel=1e-14)
+        assert float(row["train_log_likelihood_final"]) == pytest.approx(values.iloc[-1], rel=1e-14)
         assert (row["n_train"], row["diverged"]) == ("8", "")
     first, second, *others = [row["seed"] for row in rows]
     assert others == [first, second] * 3  # paired by trial
