@@ -464,7 +464,9 @@ def test_an_npz_file_of_ours_is_one_of_numpy():
     arrays |= {"Ω": np.float32([1, 2])[::-1]}
     content = io.BytesIO(npz.npz_of(arrays))
     found = np.load(content, allow_pickle=False)
-    assert zipfile.ZipFile(content).testzip() is None
+    archive = zipfile.ZipFile(content)
+    assert archive.testzip() is None
+    assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array, strict=True)
