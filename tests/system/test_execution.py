@@ -187,9 +187,9 @@ def test_trials_of_a_lost_worker_run_alone_and_fail_the_third_time(queue):
 
 
 def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
-    monkeypatch.setattr(spread, "PATIENCE", 1.0)
+    monkeypatch.setattr(spread, "PATIENCE", 3.0)
     stopping, began, results = Event(), time.monotonic(), []
-    Timer(5, stopping.set).start()
+    Timer(8, stopping.set).start()
     with pytest.raises(KeyboardInterrupt):
         results.extend(run(toy_jobs(Trial, Waiting, updates=10**9), 2, stopping=stopping))
     assert {(one.trial.number, type(result)) for one, result in results} == {(0, Progress)}
