@@ -109,6 +109,7 @@ def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
     atexit.register(gc.freeze)  # Python ends at once: it looks for no garbage in all that was imported
     gc.set_threshold(100_000)  # planning makes many objects, and little garbage
+    os.environ.pop("MPLBACKEND", None)  # pictures are files, and need no backend, known or not
     warn = cache(lambda text: click.echo(f"warning: {text}", err=True))  # each once
     warnings.showwarning = lambda message, *_: warn(str(message))
 

@@ -279,7 +279,7 @@ def test_a_users_own_style_and_a_missing_backend_change_no_picture(results, tmp_
     style = "lines.linewidth: 9|axes.facecolor: red|image.origin: lower|axes.grid: True|"
     style += "savefig.bbox: tight|savefig.transparent: True|savefig.dpi: 30|text.usetex: True"
     (tmp_path / "matplotlibrc").write_text(style.replace("|", "\n"))
-    backend = {"MPLBACKEND": "module://no_such_backend"}
+    backend = {"MPLBACKEND": "no_such_backend"}
     report, filters = ("report", results, "toys", "-o"), ("plot", results, "filters", "toys", "-o")
     for name, words in (("page.html", report), ("filters.png", filters)):
         with mpl.rc_context({"axes.facecolor": "blue", "savefig.dpi": 70, "lines.linewidth": 4}):
