@@ -65,8 +65,11 @@ def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Datas
     if not isfile(name) and name not in SOURCES:
         hint = near(Path(name)) or did_you_mean(name, SOURCES)
         raise FieldError(f"--data {source}: no such file or data set{hint}")
-    items = filter(None, re.split(r",(?=[a-z_]+=)", text))  # drop=id,class,flip=true has two
-    given: dict[str, Any] = {field: value for field, _, value in (item.partition("=") for item in items)}
+    given: dict[str, Any] = {}
+    for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
+        field, _, value = item.partition("=")
+        if given.setdefault(field, value) is not value:
+            raise FieldError(f"--data {source}: {field} is given twice; give it once", field)
     try:
         spec = make_spec(**given | {"path" if isfile(name) else "name": name})
     except FieldError as error:
