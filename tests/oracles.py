@@ -201,7 +201,7 @@ def mean_log_p(machine, rows, unit=1.0, log_z=None):
 
 def walk(machine, base, x, betas, seed, cuts=()):
     """Rows and log weights after annealing from x, in calls between the cuts."""
-    walks = make_walks(machine, base, x)
+    walks = make_walks(machine, base, x, 0, len(x), len(x))
     for first, last in itertools.pairwise([0, *cuts, len(betas) - 1]):
         anneal(walks, betas, np.uint64(seed), first, last)
     return walks.x, walks.log_weight

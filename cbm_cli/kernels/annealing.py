@@ -40,17 +40,20 @@ class Walks(NamedTuple):
 
 
 def make_walks(
-    machine: tuple[Array, Array, Array], base: Array, x: Array, first: int = 0, count: int = 0
+    machine: tuple[Array, Array, Array], base: Array, x: Array, first: int, count: int, group: int
 ) -> Walks:
-    """Walks number ``first``, ... of ``count``, which start at x (R, N) and need not be binary."""
+    """Walks number ``first``, ... of ``count``, which start at x (R, N) and need not be binary.
+
+    Each ``group`` of walks goes the same way, bit for bit, as it would alone.
+    """
     W, b, c = machine
     (rows, n), m = x.shape, len(c)
-    starts = np.array([first * m, (count or rows) * m + first * n])
+    starts = np.array([first * m, count * m + first * n])
     walks = Walks(
         *(W, b, c, base, b.astype(np.float64) - base, aligned(x)),
         *(aligned_empty((rows, units)) for units in (m, n, m)),
-        bits_for(rows, n, m, shared=True),
-        bits_for(rows, m, n, shared=True),
+        bits_for(rows, n, m, True, group),
+        bits_for(rows, m, n, True, group),
         *(aligned_empty(units) for units in (max(n, m), n, m)),
         *(aligned_empty(rows * units + 3 + -(rows * units + 3) % 4) for units in (m, n)),
         starts,

@@ -34,7 +34,7 @@ from cbm_cli.kernels.products import (
     product_tn,
     worth_packing,
 )
-from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
+from cbm_cli.kernels.step import Gradient, rate_at, step
 from cbm_cli.kernels.units import exponential, mean_of_units
 
 _ONE = np.float32(1)
@@ -101,7 +101,7 @@ def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> t
         lower, upper = aligned_empty((2 * rows, n)), aligned_empty((2 * rows, m))
         halves = lower[:rows], lower[rows:], upper[:rows], upper[rows:]
         products = aligned_empty((rows, n)), aligned_empty((rows, m))
-        gradient = make_gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)))
+        gradient = Gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)), aligned_empty(m))
         means, wide = Means(*slope[3:]), np.empty(max(n, m))
         packed = rows if binary and not pairs else 0  # the lowest pair alone has binary rows
         bits = bits_for(packed, n, m), bits_for(n, packed, m)

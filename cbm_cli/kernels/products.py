@@ -76,12 +76,14 @@ class Bits(NamedTuple):
     sums: Array  # a panel of _BLOCK rows of the product
     total: Array  # a panel of the sum of all rows of W
     shared: bool  # whether many products share W, all of which `hold` copies to the tiles
+    group: int  # rows that decide together which way is taken
 
 
-def make_bits(rows: int, units: int, shared: int = 0, packed: bool = True) -> Bits:
+def make_bits(rows: int, units: int, shared: int = 0, packed: bool = True, group: int = 0) -> Bits:
     """Allocate work arrays for a binary matrix (rows, units) and its products.
 
-    Many products may share one W, of ``shared`` columns. Without packing there is a small tile alone.
+    Many products may share one W, of ``shared`` columns. Without packing there is a small tile alone. Each
+    ``group`` of rows, if given, gets the same bytes as it would alone.
     """
     words = -(-units // 16)
     tile = 16 * words if units <= _WHOLE else _CHUNK
@@ -93,13 +95,13 @@ def make_bits(rows: int, units: int, shared: int = 0, packed: bool = True) -> Bi
     work, ends = aligned(np.zeros(sum(sizes), "f4")), list(accumulate(sizes))  # denormal numbers are slow
     parts = [work[end - size : end] for size, end in zip(sizes, ends, strict=True)]
     on, fours = np.zeros((tiles, rows, tile + _SPARE), np.uint16), np.zeros((tiles, rows), np.int64)
-    return Bits(np.zeros((words, rows), np.uint16), on, fours, *parts, shared > 0)
+    return Bits(np.zeros((words, rows), np.uint16), on, fours, *parts, shared > 0, group or max(rows, 1))
 
 
-def bits_for(rows: int, units: int, columns: int, shared: bool = False) -> Bits:
+def bits_for(rows: int, units: int, columns: int, shared: bool = False, group: int = 0) -> Bits:
     """Allocate what `binary_product` needs for a W (units, columns), ``shared`` or not; it may be less."""
     packed = worth_packing(rows, units, columns)
-    return make_bits(rows, units, columns if shared and packed else 0, packed)
+    return make_bits(rows, units, columns if shared and packed else 0, packed, group)
 
 
 @lean
@@ -135,22 +137,25 @@ _COUNT = np.array([byte.bit_count() for byte in range(256)])
 
 
 @lean
-def _list_units(bits: Bits, units: int, off: bool) -> None:
-    """List the units that are on, or off, eight bits at a time; the row of zeros fills the last fours."""
-    (words, rows), (tiles, _, stride), last = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
+def _list_units(bits: Bits, units: int, off: bool, first: int, last: int) -> None:
+    """List the units that are on, or off, in the rows first, ..., last - 1, eight bits at a time.
+
+    The row of zeros fills the last fours.
+    """
+    (words, rows), (tiles, _, stride), mask = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
     tile = stride - _SPARE
     for t in range(tiles):
-        for r in range(rows):
+        for r in range(first, last):
             start = at = np.int64((t * rows + r) * stride)
             for q in range(t * (tile // 16), min(words, (t + 1) * (tile // 16))):
-                word, first = np.int64(bits.words[q, r]), np.int64(16 * q - t * tile)
+                word, unit = np.int64(bits.words[q, r]), np.int64(16 * q - t * tile)
                 if off:
                     word ^= (1 << min(16, units - 16 * q)) - 1
-                simd.list_eight(_ON, word & 255, first, bits.on, at)
+                simd.list_eight(_ON, word & 255, unit, bits.on, at)
                 at += _COUNT[word & 255]
-                simd.list_eight(_ON, word >> 8, first + 8, bits.on, at)
+                simd.list_eight(_ON, word >> 8, unit + 8, bits.on, at)
                 at += _COUNT[word >> 8]
-                if q & last == last or q == words - 1:
+                if q & mask == mask or q == words - 1:
                     simd.list_eight(_ON, np.int64(0), np.int64(tile), bits.on, at)
                     at = start + ((at - start + 3) & ~3)
             bits.fours[t, r] = (at - start) // 4
@@ -210,31 +215,58 @@ def _held(bits: Bits, start: int, j: int, width: int) -> int:
 @lean
 def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M)."""
-    rows, columns = out.shape
-    units, on = W.shape[1] if turned else W.shape[0], 0
+    rows, first = out.shape[0], 0
+    while first < rows:  # groups that take the same way are added up together
+        way, last = _way(bits, W, turned, first, out), first + bits.group
+        while last < rows and _way(bits, W, turned, last, out) == way:
+            last += bits.group
+        _add_up(bits, W, turned, way, first, min(rows, last), out)
+        first = last
+
+
+@lean
+def _way(bits: Bits, W: Array, turned: bool, first: int, out: Array) -> int:
+    """How the group from row ``first`` is added up: 0 by tables, 1 by gathering, 2 by what is off."""
+    units, columns = W.shape[1] if turned else W.shape[0], out.shape[1]
+    rows, on = min(bits.group, out.shape[0] - first), 0
     for q in range(bits.words.shape[0]):
-        for word in bits.words[q]:
+        for word in bits.words[q, first : first + rows]:
             on += simd.ones(word)
     off = 2 * on > rows * units  # the complement: the sum of all rows less those of the units that are off
-    gather = _prefers_gathering(bits, rows * units - on if off else on, columns)
+    words, blocks, vectors = bits.words.shape[0], -(-rows // _BLOCK), (columns + 15) // 16
+    panels, (row, unit, look, build) = (vectors / 4.0, _WIDE) if vectors > 1 else (1.0, _NARROW)
+    gather = panels * (row * -(-16 * words // _CHUNK) * rows + unit * (rows * units - on if off else on))
+    if _LIST_WORD * words * rows + gather >= panels * words * (look * rows + build * blocks):
+        return 0
+    return 2 if off else 1
+
+
+class Part(NamedTuple):
+    """Rows first, ..., last - 1 of a panel of a product: of its columns j, ..., j + width - 1."""
+
+    first: int
+    last: int
+    j: int
+    width: int
+
+
+@lean
+def _add_up(bits: Bits, W: Array, turned: bool, way: int, start: int, stop: int, out: Array) -> None:
+    """`bits_product` of the rows start, ..., stop - 1 by one way, in blocks of about one size."""
+    columns, j, gather, off = out.shape[1], 0, way > 0, way > 1
     if gather:
-        _list_units(bits, units, off)
-    block, j = -(-rows // -(-rows // _BLOCK)), 0  # blocks of about one size
+        _list_units(bits, W.shape[1] if turned else W.shape[0], off, start, stop)
+    block = -(-(stop - start) // -(-(stop - start) // _BLOCK))
     while j < columns:
         width = width_of_panel(columns - j)
-        direct = columns >= 16 and not (gather and off)  # the last sums go to out, not to bits.sums
-        for first in range(0, rows, block):
-            last = min(rows, first + block)
+        for first in range(start, stop, block):
+            part = Part(first, min(stop, first + block), j, width)
             if gather:
-                _gather(bits, W, turned, j, width, first, last, direct, off, out)
+                _gather(bits, W, turned, part, off, first == start, out)
             else:
-                _look_up(bits, W, turned, j, width, first, last, direct, out)
-            if gather and off:
-                for r in range(last - first):  # of the complement: less than all
-                    for i in range(width):
-                        bits.sums[r * width + i] = bits.total[i] - bits.sums[r * width + i]
-            if not direct:
-                _unload(bits.sums, first, last, j, width, out)
+                _look_up(bits, W, turned, part, out)
+            if off or columns < 16:  # else the last sums are in out, not in bits.sums
+                _unload(bits, part, off, out)
         j += width
 
 
@@ -248,34 +280,13 @@ def width_of_panel(columns: int) -> int:
 
 
 @lean
-def _prefers_gathering(bits: Bits, units: int, columns: int) -> bool:
-    """Whether gathering so many units takes fewer cycles than looking them up."""
-    words, rows = bits.words.shape
-    chunks, blocks = -(-16 * words // _CHUNK), -(-rows // _BLOCK)
-    vectors = (columns + 15) // 16
-    panels, (row, unit, look, build) = (vectors / 4.0, _WIDE) if vectors > 1 else (1.0, _NARROW)
-    gather = _LIST_WORD * words * rows + panels * (row * chunks * rows + unit * units)
-    return gather < panels * words * (look * rows + build * blocks)
-
-
-@lean
-def _gather(
-    bits: Bits,
-    W: Array,
-    turned: bool,
-    j: int,
-    width: int,
-    first: int,
-    last: int,
-    direct: bool,
-    off: bool,
-    out: Array,
-) -> None:
-    """Add up the rows of W at the listed units, for the rows first, ..., last - 1; and all if ``off``."""
-    (tiles, rows, stride), columns, size = bits.on.shape, out.shape[1], np.int64(width)
-    count, new = np.int64(stride - _SPARE), first == 0  # a new panel is not in the tile yet
+def _gather(bits: Bits, W: Array, turned: bool, part: Part, off: bool, new: bool, out: Array) -> None:
+    """Add up the rows of W at the listed units, and all if ``off``; a ``new`` panel is not in a tile yet."""
+    (first, last, j, width), (tiles, rows, stride), columns = part, bits.on.shape, out.shape[1]
+    size = np.int64(width)
+    count, direct = np.int64(stride - _SPARE), columns >= 16 and not off
     for t in range(tiles):
-        tile = bits.tile[_place(bits, W, turned, t * count, count, j, width, new or tiles > 1) :]
+        tile = bits.tile[_place(bits, W, turned, t * count, count, part, new or tiles > 1) :]
         if off and new:
             simd.add_tile(size, bits.total, t == 0, tile, count)
         for r in range(first, last):
@@ -288,31 +299,27 @@ def _gather(
 
 
 @merged
-def _place(
-    bits: Bits, W: Array, turned: bool, start: int, count: int, j: int, width: int, load: bool = True
-) -> int:
-    """Where bits.tile has ``count`` rows of W from ``start``, columns j, ...; they are loaded if need be."""
+def _place(bits: Bits, W: Array, turned: bool, start: int, count: int, part: Part, load: bool) -> int:
+    """Where bits.tile has ``count`` rows of the panel from ``start``; they are loaded if need be."""
     if bits.shared:
-        return _held(bits, start, j, width)
+        return _held(bits, start, part.j, part.width)
     if load:
-        _load_tile(W, turned, start, count, j, width, bits.tile)
+        _load_tile(W, turned, start, count, part.j, part.width, bits.tile)
     return 0
 
 
 @lean
-def _look_up(
-    bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int, direct: bool, out: Array
-) -> None:
-    """Add up the sums of subsets that the words name, for the rows first, ..., last - 1."""
-    (words, rows), columns = bits.words.shape, out.shape[1]
+def _look_up(bits: Bits, W: Array, turned: bool, part: Part, out: Array) -> None:
+    """Add up the sums of subsets that the words name."""
+    (first, last, j, width), (words, rows), columns = part, bits.words.shape, out.shape[1]
     size, count = np.int64(width), np.int64(last - first)
     at, end = np.int64(first * columns + j), np.int64(first * columns + columns - 16)
     for q in range(words):
-        tile = bits.tile[_place(bits, W, turned, 16 * q, 16, j, width) :]
+        tile = bits.tile[_place(bits, W, turned, 16 * q, 16, part, True) :]
         for k in range(4):
             simd.add_subsets(size, tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
         given = size, bits.sums, count, q == 0, bits.tables, bits.words, np.int64(q * rows + first)
-        if direct and q == words - 1:
+        if columns >= 16 and q == words - 1:
             simd.add_entries(*given, out, at, end, np.int64(columns))
         else:
             simd.add_entries(*given, bits.sums, np.int64(0), size, size)
@@ -354,15 +361,12 @@ def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: in
 
 
 @lean
-def _unload(sums: Array, first: int, last: int, j: int, width: int, out: Array) -> None:
-    """Copy the sums to the rows first, ..., last - 1 of out, columns j, ..."""
-    columns = out.shape[1]
+def _unload(bits: Bits, part: Part, off: bool, out: Array) -> None:
+    """Copy the sums, or what they are less than all if they are of what is ``off``, to out."""
+    (first, last, j, width), columns = part, out.shape[1]
     for r in range(first, last):
-        at = (r - first) * width
-        if columns < 16:
-            for i in range(columns):
-                out[r, i] = sums[at + i]
-        else:
-            for v in range(0, width, 16):
-                to = r * columns + min(j + v, columns - 16)
-                simd.copy_sixteen(sums, np.int64(at + v), out, np.int64(to))
+        for v in range(0, width, 16):
+            row = out[r, max(0, min(j + v, columns - 16)) :]
+            for i in range(min(16, columns)):
+                total = bits.sums[(r - first) * width + v + i]
+                row[i] = bits.total[v + i] - total if off else total

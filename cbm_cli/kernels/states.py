@@ -329,12 +329,8 @@ def evaluate_exactly(machine: Machine, exact: Exact, best: float, values: NDArra
 @lean
 def is_finite(machine: Machine) -> bool:
     """Whether the machine and its offsets are finite; then so is all else that training keeps."""
-    for i in range(machine.b.size):
-        for w in machine.W[i]:
-            if not np.isfinite(w):
-                return False
-    for vector in (machine.b, machine.c, machine.mu, machine.lam):
-        for value in vector:
+    for numbers in (machine.W.reshape(-1), machine.b, machine.c, machine.mu, machine.lam):
+        for value in numbers:
             if not np.isfinite(value):
                 return False
     return True

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine, aligned_empty
+from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.plan import Plan
 
 
@@ -18,11 +18,6 @@ class Gradient(NamedTuple):
     h: Array  # (M,)
     spans: NDArray[np.int64]  # (N, 2) `Plan.spans`
     along_mu: Array  # (M,) the step of W times mu
-
-
-def make_gradient(W: Array, x: Array, h: Array, spans: NDArray[np.int64]) -> Gradient:
-    """Allocate the work arrays of a step, apart from its gradient."""
-    return Gradient(W, x, h, spans, aligned_empty(h.size))
 
 
 @lean

@@ -21,7 +21,7 @@ from cbm_cli.kernels.phases import (
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
 from cbm_cli.kernels.products import Bits, bits_for, bits_product, pack_columns, product_tn, worth_packing
 from cbm_cli.kernels.random import RESTART, RESTART_ASIDE, SAMPLER, SAMPLER_ASIDE
-from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
+from cbm_cli.kernels.step import Gradient, rate_at, step
 
 
 class Workspace(NamedTuple):
@@ -66,7 +66,7 @@ class Training:
             x,
             share,
             bits_for(0 if plan.exact else plan.visible, count, m),
-            make_gradient(*(aligned_empty(shape) for shape in ((n, m), n, m)), plan.spans),
+            Gradient(*map(aligned_empty, ((n, m), n, m)), plan.spans, aligned_empty(m)),
             make_means(n, m, multiple=4),
         )
         aside, deeper = None, n - plan.visible

@@ -6,6 +6,7 @@ AIS: Salakhutdinov & Murray 2008. Reverse AIS: Burda, Grosse & Salakhutdinov 201
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from scipy.special import expit, logit
 
 from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.machine import Array
-from cbm_cli.kernels.sharing import share_out
+from cbm_cli.kernels.sharing import CORES, share_out
 from cbm_cli.machines import streams
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
@@ -21,8 +22,8 @@ SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_
 TEMPERATURES, RUNS = 14_500, 100
 ROUNDING = 0.01  # nats of a walk's weight, at most a fourth of which was seen with 784x500 units
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
-_LARGE = 2**20  # weights times walks from which walks share cores, in chunks of _CHUNK
-_CHUNK = 50
+_LARGE = 2**20  # weights times walks from which walks share cores, in groups of _GROUP
+_GROUP = 50
 
 Plain = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
 ShouldStop = Callable[[], bool]
@@ -116,10 +117,14 @@ def walk(
 ) -> tuple[Array, NDArray[np.float64]]:
     """Walk along ``betas`` from the states x (R, N), in short calls of the kernel: the ends and log weights.
 
-    Walks of a large machine share the cores in fixed chunks, so that their number changes no bytes.
+    Walks of a large machine share the cores in fixed groups, so that their number changes no bytes.
     """
-    size, step, at_once = _CHUNK if len(x) * machine[0].size >= _LARGE else len(x), 0, 1
-    chunks = [make_walks(machine, base, x[k : k + size], k, len(x)) for k in range(0, len(x), size)]
+    runs, step, at_once = len(x), 0, 1
+    group = min(_GROUP, runs) if runs * machine[0].size >= _LARGE else runs
+    whole = runs // group  # groups; those of one core make one chunk, and the rest of the walks another
+    size = group * -(-whole // min(CORES.get(), whole))
+    ends = [*range(0, whole * group, size), whole * group, runs]
+    chunks = [make_walks(machine, base, x[i:j], i, runs, group) for i, j in pairwise(ends) if i < j]
 
     def advance(k: int) -> None:
         anneal(chunks[k], betas, np.uint64(seed), step, stop)

@@ -103,6 +103,20 @@ def test_products_of_binary_rows_are_those_of_float64(units, turned):
             assert_array_equal(out, exactly(x, W), f"{rows} rows, {columns} columns, {density}")
 
 
+@pytest.mark.parametrize("densities", [(0.02, 0.5, 0.98), (0.98, 0.98, 0.02), (0.5, 0.5, 0.98)])
+def test_a_group_of_rows_gets_the_bytes_that_it_gets_alone(densities):
+    """Whichever way its neighbours take: they share tables and tiles if it is the same."""
+    groups = [binary(rows, 300, share) for rows, share in zip((50, 50, 21), densities, strict=True)]
+    W = np.random.default_rng(1).standard_normal((300, 130)).astype(np.float32)
+    outs = []
+    for x in (np.concatenate(groups), *groups):
+        bits = spoiled(make_bits(len(x), 300, group=50))
+        pack_rows(x, bits)
+        outs.append(np.full((len(x), 130), np.nan, np.float32))
+        bits_product(bits, W, False, outs[-1])
+    assert outs[0].tobytes() == np.concatenate(outs[1:]).tobytes()
+
+
 @pytest.mark.parametrize("density", DENSITIES)
 def test_products_of_binary_columns_are_those_of_float64(density):
     """As x'h in gradients; or of only the first columns of x."""
@@ -118,11 +132,13 @@ def test_products_of_binary_columns_are_those_of_float64(density):
 
 def way_of(x, columns):
     """The way that the module's estimates choose for rows x."""
-    bits, on = make_bits(*x.shape), int(x.sum())
-    off = 2 * on > x.size
-    if not products._prefers_gathering(bits, x.size - on if off else on, columns):
-        return looked_up
-    return complemented if off else gathered
+    bits, W, out = (
+        make_bits(*x.shape),
+        np.zeros((x.shape[1], columns), "f4"),
+        np.zeros((len(x), columns), "f4"),
+    )
+    pack_rows(x, bits)
+    return (looked_up, gathered, complemented)[products._way(bits, W, False, 0, out)]
 
 
 def four_by_four(terms):

@@ -7,7 +7,7 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.kernels.machine import Layout, Machine, aligned, aligned_empty
-from cbm_cli.kernels.step import ascend, make_gradient
+from cbm_cli.kernels.step import Gradient, ascend
 from cbm_cli.machines.files import Flat, sides_of
 from cbm_cli.trial.learner import Learner
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
@@ -219,7 +219,8 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
     mu, lam, dx, dh = (np.float32(rng.random(units)) for units in (n, m, n, m))
     dW, dx, dh = np.float32(rng.normal(0, 0.01, (n, m))), dx / 50, dh / 50
     its, machine = plan(n, m, 1), Machine(*map(aligned, (W, b, c, mu, lam)))
-    ascend(machine, make_gradient(*map(aligned, (dW, dx, dh)), its.spans), its, np.float32(rate))
+    gradient = Gradient(*map(aligned, (dW, dx, dh)), its.spans, aligned_empty(m))
+    ascend(machine, gradient, its, np.float32(rate))
     dW, dx, dh, mu, lam = wide((dW, dx, dh, mu, lam))
     centered = dW - np.outer(mu, dh) - np.outer(dx, lam)
     step = float(np.float32(rate)) * ref.plain_step((centered, dx, dh), mu, lam)[2]
