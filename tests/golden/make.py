@@ -12,15 +12,14 @@ from cbm_cli.results.journal import Manifest, sealed, unsealed
 from cbm_cli.results.writing import EXPORTS
 
 from tests.builders import cbm
-from tests.golden.cases import CASES, FILE, LONG, SHORT, run_case, values_of, write
+from tests.golden.cases import CASES, FILE, run_case, write
 from tests.golden.outputs import COMMANDS, HERE, OUTPUTS, RESULTS, output_of, unpack
 
 
 def main() -> None:
     values = {}
     for name in CASES:
-        for updates in (SHORT, LONG):
-            values |= values_of(name, updates, run_case(name, updates))
+        values |= run_case(name)
     write(values)
     print(f"{FILE}: {len(CASES)} cases, {len(values)} arrays, {FILE.stat().st_size:,} bytes")
     if not RESULTS.exists():
