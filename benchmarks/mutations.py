@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input commands datasets evaluate features fetch figure hostile init moved_data progress "
-    "python report results run sample selection sources table text verify whole_numbers words",
+    "python report results run sample selection table text verify whole_numbers words",
     "datasets": "columns datasets fetch files forms hostile moved_data refused_data",
     # not what processes run
     "execution": "bad_input cluster evaluate execution files pretraining progress resume run start_from "
@@ -42,8 +42,8 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "results": "bad_input cells evaluate figure files machines pretraining python resume results run "
     "selection start_from statistics store table verify",
     "statistics": "bad_input cells evaluate python selection statistics table",
-    "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution golden gradients "
-    "pretraining recorders resume run sources start_from training",
+    "trial": "auto_encoder bad_input deep early_stopping execution golden gradients "
+    "pretraining recorders resume run start_from training",
 }
 SWAPS = [
     (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot),

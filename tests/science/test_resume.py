@@ -1,26 +1,24 @@
-"""A trial that is stopped anywhere and goes on ends in the same bytes as one that ran through."""
+"""A trial ends in the same bytes if it is stopped, continued, or evaluated by Python."""
 
 import itertools
 
 import numpy as np
 import pytest
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.states import make_exact
 from cbm_cli.results import Outcome, Store
+from cbm_cli.trial import learner
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_equal
 
-from tests.trainings import THREE_PARTS, TRAININGS, finish_in_pieces, rbm_settings
-
-
-def settings(**changes):
-    base = {"offsets": "aa^b_s", "sampler": "PT_3", "updates": 60, "batch": 5}
-    return rbm_settings(**base | {"evaluate": {"every": 7}} | changes)
+from tests.trainings import RBM, THREE_PARTS, TRAININGS, finish_in_pieces, rbm_settings
 
 
 def same(one, other):
     assert one.columns == other.columns
-    for kind in ("curve", "machine", "best_machine", "pretrained", "converged"):
+    for kind in ("curve", "records", "machine", "best_machine", "pretrained", "converged"):
         assert_equal(getattr(one, kind), getattr(other, kind))
 
 
@@ -29,7 +27,7 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
     monkeypatch.setattr("cbm_cli.machines.estimates.LONGEST_CALL", 0.0)  # dozens an evaluation
     how = {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}
-    trial = Trial("test", settings(evaluate=how, updates=20), 0, 1)
+    trial = Trial("test", rbm_settings(evaluate=how, updates=20, batch=5), 0, 1)
     result, stretches = None, 0
     while not isinstance(result, Outcome):
         asked = itertools.count()
@@ -40,41 +38,50 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     same(result, run_trial(trial, THREE_PARTS))
 
 
-STOPPED = [
-    "PT",
-    "CD with batches of all rows",
-    "second sampler",
-    "AIS",
-    "early stopping",
-    "DBM",
-    "pre-training",
-]
-
-
-@pytest.mark.parametrize("name", STOPPED)
-def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the most places to stop at
-    length = {"epochs": 10} if name == "early stopping" else {"epochs": None, "updates": 30}
-    trial = Trial("test", Settings(**TRAININGS[name] | length), 0, 1)
-    whole = run_trial(trial, THREE_PARTS)
+@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_stopping_and_evaluations_in_python_change_no_byte(tmp_path, monkeypatch, name):
+    trial = Trial("test", Settings(**TRAININGS[name] | {"epochs": 10}), 0, 1)
+    whole, stages = run_trial(trial, THREE_PARTS), 3 if name == "pre-training" else 1
     assert whole.converged == (4 if name == "early stopping" else None)
+    assert whole.diverged == (32 if name == "divergence" else None)
     store = Store(tmp_path / "test")
 
     def run(since, should_pause):
         return run_trial(trial, THREE_PARTS, since, should_pause=should_pause)
 
-    result, stops = finish_in_pieces(run, store, 0.1 if name == "AIS" else 0.3, name)
+    with monkeypatch.context() as short:
+        short.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the most places to stop at
+        result, stops = finish_in_pieces(run, store, 0.1 if name == "AIS" else 0.3, name)
     assert len(stops) > 2
-    assert len({stage for stage, _ in stops}) == (3 if name == "pre-training" else 1)
+    assert len({stage for stage, _ in stops}) == stages
     same(result, whole)
     store.write("run", trial, result, "course")
     assert not store.state_path("course", "run", 0).exists()
+    monkeypatch.setattr(learner, "make_exact", lambda *_: None)
+    same(run_trial(trial, THREE_PARTS), whole)
+
+
+def test_grey_rows_are_evaluated_as_by_python():
+    rows = np.random.default_rng(5).integers(0, 256, (20, 6)).astype(np.uint8)
+    way = learner.Learner(Settings(**RBM), Dataset("grey", rows, levels=255), 1)
+    state = way.start()
+    found, way.exact = way.evaluate(state, 0, bool), None
+    assert way.evaluate(state, 0, bool) == found
+
+
+def test_larger_machines_are_evaluated_by_python():
+    rows = np.zeros((300, 20), np.uint8)
+    assert make_exact([rows], 1.0, 4, -1)
+    assert make_exact([rows], 1.0, 8, -1) is None  # products of packed rows
+    assert make_exact([rows[:2]], 1.0, 13, -1) is None  # 2^13 states
 
 
 def test_a_value_that_is_not_finite_is_a_divergence_at_its_update():
     """Parameters of 1e38 are finite, sums of them are not."""
-    trials = [Trial("test", settings(learning_rate=rate), 0, 1) for rate in (1e30, 3e38)]
-    outcomes = [run_trial(trial, THREE_PARTS) for trial in trials]
+    its = {"offsets": "aa^b_s", "sampler": "PT_3", "updates": 60, "evaluate": {"every": 7}}
+    settings = (rbm_settings(**its, batch=5, learning_rate=rate) for rate in (1e30, 3e38))
+    outcomes = [run_trial(Trial("test", each, 0, 1), THREE_PARTS) for each in settings]
     assert [outcome.diverged for outcome in outcomes] == [None, 7]
     assert [outcome.curve[-1, 0] for outcome in outcomes] == [60, 7]
     assert (outcomes[0].curve[:, 2:] < 0).all()
