@@ -75,14 +75,3 @@ def all_states(layers):
 def brute_log_likelihoods(machine, layers):
     weight = np.exp(-layered_energy(machine, all_states(layers)))
     return np.log(weight.reshape(-1, 2 ** layers[0]).sum(axis=0) / weight.sum())
-
-
-def flipped(machine, choice):
-    """The machine in which the chosen units (booleans by layer) have the opposite meaning."""
-    weights, biases, offsets = machine
-    signs = [np.where(chosen, -1.0, 1.0) for chosen in choice]
-    return (
-        [W * np.outer(*pair) for W, pair in zip(weights, itertools.pairwise(signs), strict=True)],
-        [bias * sign for bias, sign in zip(biases, signs, strict=True)],
-        [np.where(chosen, 1 - o, o) for chosen, o in zip(choice, offsets, strict=True)],
-    )

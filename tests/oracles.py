@@ -7,7 +7,7 @@ from cbm_cli import reference as ref
 from cbm_cli.kernels import random as sites
 from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.auto_encoder import EncoderTraining, summed_cost
-from cbm_cli.kernels.machine import Machine, State, empty_trail
+from cbm_cli.kernels.machine import Layout, Machine, State, aligned, empty_trail
 from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
 from cbm_cli.kernels.phases import make_batches, order_rows
 from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, OffsetPlan, plain_plan
@@ -16,9 +16,11 @@ from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.training import Training
 from cbm_cli.kernels.units import mean_of_units, sample_units
-from cbm_cli.machines.files import Flat
+from cbm_cli.machines.files import Flat, sides_of
 from cbm_cli.machines.likelihood import exact_scores
 from cbm_cli.reference import sigmoid, states  # noqa: F401
+
+from tests.networks import layered
 
 # Distributions in the form that the tests ask for
 
@@ -94,46 +96,42 @@ def exact_log_likelihoods(machine, rows, unit=1.0):
 
 
 def make_state(machine, offsets, its, rng):
-    W, b, c = (np.array(array, np.float32, order="C") for array in machine)
-    mu, lam = (np.array(array, np.float32) for array in offsets)
+    W, b, c, mu, lam = (aligned(array) for array in (*machine, *offsets))
     shape = its.temperatures if its.temperatures > 1 else its.rows, len(c)
-    h, aside_h = ((rng.random(shape) < 0.5).astype(np.float32) for _ in range(2))
-    velocity = [np.zeros_like(array) if its.momentum > 0 else None for array in (W, b, c)]
+    h, aside_h = (aligned(rng.random(shape) < 0.5) for _ in range(2))
+    velocity = [aligned(np.zeros_like(it)) if its.momentum > 0 else None for it in (W, b, c)]
     aside_h = aside_h if its.offsets_from == INDEPENDENT else None
     return State(W, b, c, mu, lam, np.zeros(3, np.int64), h, aside_h, *velocity)
 
 
-def random_state(n, m, plan, seed, scale=1.0):
-    rng = np.random.default_rng(seed + 1)
-    offsets = rng.random(n), rng.random(m)
-    return make_state(random_machine(n, m, seed, scale), offsets, plan, rng)
+def random_state(layers, its, seed, scale=1.0):
+    """The state of a machine of `networks.layered`."""
+    machine = layered(layers, seed, scale)
+    sides = sides_of(machine[2], machine[2], "dbm")
+    return make_state(flattened(machine).plain, sides, its, np.random.default_rng(seed + 1))
 
 
-def mix(letter, units):
-    """What the offsets of so many units are made of, (4, units)."""
-    return np.tile(np.float32(ref.LETTERS[letter])[:, None], (1, units))
+def plan(layers, batch, scheme=None, sliding=(1, 1), before=True, **changes):
+    """A full-batch plan of PCD-1, changed as asked; mean field runs until it has settled.
 
-
-def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
-    """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked.
-
-    A scheme is two letters, or the shares of both sides, (4, n) and (4, m). ``learning_rate`` is a
-    number or a schedule ((first update, rate), ...).
+    A scheme has a letter for each layer; sliding factors are of the visible and the other layers.
+    ``learning_rate`` is a number or a schedule ((first update, rate), ...).
     """
-    mixes = [
-        mix(side, size) if isinstance(side, str) else side
-        for side, size in zip(scheme, (n, m), strict=True)
-    ]
-    factors = [np.full(size, nu, np.float32) for size, nu in zip((n, m), sliding, strict=True)]
-    noisy = any(bool(shares[3].any()) for shares in mixes)
-    offsets = OffsetPlan(*mixes, *factors, before, noisy)
+    layout, scheme = Layout(tuple(layers)), scheme or "d" * len(layers)
+    letters = zip(scheme, layers, strict=True)
+    mixes = [np.tile(np.float32(ref.LETTERS[letter])[:, None], (1, n)) for letter, n in letters]
+    factors = [np.full(n, sliding[k > 0], np.float32) for k, n in enumerate(layers)]
+    sides = *sides_of(mixes, mixes, "dbm"), *sides_of(factors, factors, "dbm")
+    offsets = OffsetPlan(*sides, before, "r" in scheme)
+    exactly = {"tolerance": 1e-7, "rounds": 3000, "spans": layout.spans(), "visible": layers[0]}
     numbers = {
-        name: np.float32(it) if isinstance(it, float) else it for name, it in changes.items()
+        name: np.float32(it) if isinstance(it, float) else it
+        for name, it in (exactly | changes).items()
     }
     rate = numbers.pop("learning_rate", 0.1)
     firsts, rates = zip(*([(0, rate)] if np.isscalar(rate) else rate), strict=True)
-    schedule = {"rates": np.float32(rates), "rate_from": np.int64(firsts)}
-    return plain_plan(n, m, 2024, batch, **schedule | {"offsets": offsets} | numbers)
+    schedule = {"rates": np.float32(rates), "rate_from": np.int64(firsts), "offsets": offsets}
+    return plain_plan(layout.width, layout.height, 2024, batch, **schedule | numbers)
 
 
 def rate_of(its, update):

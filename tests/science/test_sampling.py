@@ -76,7 +76,7 @@ def test_tempered_chains_that_start_at_their_distributions_stay_there():
     joints = [joint(*machine, beta=beta)[0] for beta in np.linspace(0, 1, temperatures)]
     drawn = [states(3)[random.choice(8, ladders, p=p.sum(axis=0))] for p in joints]
     h = np.stack(drawn, axis=1).astype(np.float32).reshape(-1, 3)
-    its = oracles.plan(4, 3, 3 * ladders, temperatures=temperatures)
+    its = oracles.plan((4, 3), 3 * ladders, temperatures=temperatures)
     for update in range(2):
         samples, to_h, x = oracles.sweep(machine, h, its, update)
     for t, p in enumerate(joints):  # frequencies, and <x_i h_j>, within 4.5 standard errors
