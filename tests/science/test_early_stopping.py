@@ -9,10 +9,8 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import Method, Parts, evaluate
-from cbm_cli.trial.checks import check
 from cbm_cli.trial.loop import run_trial
 
-from tests.builders import refusal
 from tests.trainings import rbm_settings
 
 
@@ -71,8 +69,3 @@ def test_an_estimate_that_is_not_believed_is_never_the_best(monkeypatch):
     found = run_trial(Trial("x", settings("likelihood"), 0, 1), data())
     assert valid_of(found.best_machine) == pytest.approx(found.curve[1, 3], abs=1e-4)
     assert found.curve[:, 3].argmax() > 1
-
-
-def test_without_a_validation_part_there_is_nothing_to_watch():
-    error = refusal(check, settings("likelihood", {"look_ahead": 2}), Dataset("bare", data().train))
-    assert error.field == "early_stopping"

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from cbm_cli.kernels import products
 from cbm_cli.kernels.products import bits_product, hold, make_bits, pack_columns, pack_rows
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 ROWS = (1, 17, 225)
 UNITS = (1, 15, 16, 17, 64, 65, 128, 129, 385, 500)
-COLUMNS = (1, 16, 17, 64, 65, 80, 81, 128, 129, 200)
 DENSITIES = (0, 0.01, 0.13, 0.5, 0.9, 1)
 
 
@@ -76,47 +75,6 @@ def test_rows_and_columns_are_packed_bit_by_bit():
             assert_array_equal(bits.words, words_of(x[:, :last].T))
 
 
-def spoiled(bits):
-    """The same bits with nonsense in the work arrays."""
-    bits.on[:], bits.fours[:] = 200, 50
-    for array in (bits.tile, bits.tables, bits.sums, bits.total):
-        array[:] = np.nan
-    return bits
-
-
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("units", UNITS)
-def test_products_of_binary_rows_are_those_of_float64(units, turned):
-    turn = units % 6  # each density with each size
-    densities = itertools.cycle(DENSITIES[turn:] + DENSITIES[:turn])
-    for (rows, columns), density in zip(itertools.product(ROWS, COLUMNS), densities, strict=False):
-        x, W = binary(rows, units, density), whole((units, columns))
-        given, outs = W.T.copy() if turned else W, np.full((3, rows, columns), np.nan, np.float32)
-        for out, shared in zip(outs[:2], (0, columns), strict=True):
-            bits = make_bits(rows, units, shared)
-            pack_rows(x, spoiled(bits))
-            hold(given, turned, bits)
-            bits_product(bits, np.full_like(given, np.nan) if bits.shared else given, turned, out)
-        bits = spoiled(make_bits(rows, units))
-        products.binary_product(x, bits, given, turned, outs[2])  # may be sgemm
-        for out in outs:
-            assert_array_equal(out, exactly(x, W), f"{rows} rows, {columns} columns, {density}")
-
-
-@pytest.mark.parametrize("densities", [(0.02, 0.5, 0.98), (0.98, 0.98, 0.02), (0.5, 0.5, 0.98)])
-def test_a_group_of_rows_gets_the_bytes_that_it_gets_alone(densities):
-    """Whichever way its neighbours take: they share tables and tiles if it is the same."""
-    groups = [binary(rows, 300, share) for rows, share in zip((50, 50, 21), densities, strict=True)]
-    W = np.random.default_rng(1).standard_normal((300, 130)).astype(np.float32)
-    outs = []
-    for x in (np.concatenate(groups), *groups):
-        bits = spoiled(make_bits(len(x), 300, group=50))
-        pack_rows(x, bits)
-        outs.append(np.full((len(x), 130), np.nan, np.float32))
-        bits_product(bits, W, False, outs[-1])
-    assert outs[0].tobytes() == np.concatenate(outs[1:]).tobytes()
-
-
 @pytest.mark.parametrize("density", DENSITIES)
 def test_products_of_binary_columns_are_those_of_float64(density):
     """As x'h in gradients; or of only the first columns of x."""
@@ -128,17 +86,6 @@ def test_products_of_binary_columns_are_those_of_float64(density):
             bits_product(bits, h, False, out[:last])
             assert_array_equal(out[:last], exactly(x[:, :last].T, h))
             assert np.isnan(out[last:]).all()
-
-
-def way_of(x, columns):
-    """The way that the module's estimates choose for rows x."""
-    bits, W, out = (
-        make_bits(*x.shape),
-        np.zeros((x.shape[1], columns), "f4"),
-        np.zeros((len(x), columns), "f4"),
-    )
-    pack_rows(x, bits)
-    return (looked_up, gathered, complemented)[products._way(bits, W, False, 0, out)]
 
 
 def four_by_four(terms):
@@ -173,37 +120,65 @@ def looked_up(row, W):
     return four_by_four(terms)
 
 
+def spoiled(bits):
+    """The same bits with nonsense in the work arrays."""
+    bits.on[:], bits.fours[:] = 200, 50
+    for array in (bits.tile, bits.tables, bits.sums, bits.total):
+        array[:] = np.nan
+    return bits
+
+
+@pytest.mark.parametrize("densities", [(0.02, 0.5, 0.98), (0.98, 0.98, 0.02), (0.5, 0.5, 0.98)])
+def test_a_group_of_rows_gets_the_bytes_that_it_gets_alone(densities):
+    """Whichever way its neighbours take: they share tables and tiles if it is the same."""
+    groups = [binary(rows, 300, share) for rows, share in zip((50, 50, 21), densities, strict=True)]
+    W = np.random.default_rng(1).standard_normal((300, 130)).astype(np.float32)
+    outs = []
+    for x in (np.concatenate(groups), *groups):
+        bits = spoiled(make_bits(len(x), 300, group=50))
+        pack_rows(x, bits)
+        outs.append(np.full((len(x), 130), np.nan, np.float32))
+        bits_product(bits, W, False, outs[-1])
+    assert outs[0].tobytes() == np.concatenate(outs[1:]).tobytes()
+
+
+WAYS = looked_up, gathered, complemented
 SHAPES = [
     *itertools.product((9, 113), (33, 129, 200, 300), (16, 17, 64, 80, 81, 150)),
+    *itertools.product((1, 225), (1, 15, 17, 65, 385, 500), (1, 65, 200)),
     *[(100, 784, 100), (20, 784, 64), (16, 9, 4)],
 ]
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
-    """To the last bit, so that the result names the way that was taken."""
+def test_products_of_binary_rows_add_in_an_order_that_shapes_and_units_alone_decide(turned):
+    """To the last bit, so that the result names the way that was taken; and those of float64."""
     rng, met = np.random.default_rng(4), set()
     for (rows, units, columns), density in itertools.product(SHAPES, DENSITIES):
         x = binary(rows, units, density)
         W = rng.standard_normal((units, columns)).astype(np.float32)
-        given, outs = W.T.copy() if turned else W, np.full((2, rows, columns), np.nan, np.float32)
-        for out, shared in zip(outs, (0, columns), strict=True):
+        given, outs = W.T.copy() if turned else W, np.full((3, rows, columns), np.nan, np.float32)
+        for out, shared in zip(outs[:2], (0, columns), strict=True):
             bits = make_bits(rows, units, shared)
-            hold(given, turned, bits)
+            hold(given, turned, spoiled(bits))
             pack_rows(x, bits)
-            bits_product(bits, given, turned, out)
+            bits_product(bits, np.full_like(given, np.nan) if shared else given, turned, out)
         assert outs[0].tobytes() == outs[1].tobytes()
-        way, some = way_of(x, columns), [0, 1, 7, rows - 1]
+        way = WAYS[products._way(bits, given, turned, 0, out)]
+        some = [0, rows // 7, rows - 1]
         expected = np.stack([way(row, W) for row in x[some]])
         assert_array_equal(outs[0, some], expected, f"{rows}x{units}x{columns}, {way.__name__}")
         met.add((way, "narrow" if columns == 16 else "wide" if columns in (17, 64) else "both"))
+        products.binary_product(x, spoiled(make_bits(rows, units)), given, turned, outs[2])
+        for out in (outs[0], outs[2]):  # which may be sgemm
+            assert_allclose(out, exactly(x, W), atol=1e-4)
     assert len(met) == 9  # all ways, in panels of all kinds
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="for AVX2 instead of AVX-512")
 def test_the_order_of_additions_is_the_same_on_processors_with_shorter_vectors():
     environment = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
-    chosen = "order_of_additions_is_decided or binary_columns"  # dense ones are those of BLAS
+    chosen = "binary_rows_add or binary_columns"  # dense ones are those of BLAS
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
     command = [sys.executable, *words]
     result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)

@@ -130,15 +130,6 @@ def test_the_gradient_is_the_derivative_of_the_log_likelihood(offsets):
     assert_allclose(flat(found), slopes(mean_log_p(offsets), THETA), atol=1e-8)
 
 
-def test_the_centered_gradient_is_a_step_of_the_centered_machine():
-    """Appendix B: to the centered machine, a step there, and back."""
-    centered, eta = ref.transform(THETA, NO_OFFSETS, OFFSETS), 0.7
-    step = shaped(slopes(mean_log_p(OFFSETS), centered))
-    back = ref.transform(ref.ascend(centered, step, eta), OFFSETS, NO_OFFSETS)
-    found = ref.ascend(THETA, ref.centered_gradient(*phases(), *OFFSETS), eta)
-    assert_allclose(flat(found), flat(back), atol=1e-8)
-
-
 @pytest.mark.parametrize("gains", [(2, 1), (1, 2)])
 @pytest.mark.parametrize("side", ["visible", "hidden"])
 def test_a_step_with_doubled_inputs_does_not_notice_a_flip(side, gains):

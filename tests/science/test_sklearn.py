@@ -92,9 +92,7 @@ def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
     [
         ({"n_components": 0}, "n_components|0"),
         ({"batch_size": "full"}, "batch_size|full"),
-        ({"offsets": "ddd^b"}, "ddd"),
         ({"sampler": "CD"}, "sampler|CD-k"),
-        ({"learning_rate": -1}, "learning_rate"),
         ({"sampler": "exact", "n_components": 30}, "sampler|2^20"),
         ({"learning_rate": 3e38, "n_iter": 30}, "learning_rate"),  # which diverges
     ],
