@@ -50,11 +50,11 @@ def run(
         raise CbmError("-j is for the cores of this computer; a cluster's workers have their own")
     if scheduler and find_spec("distributed") is None:
         raise CbmError("--scheduler: Dask is missing; install it with: pip install distributed")
+    workers = cores() if jobs is None else jobs
+    start_early(0 if scheduler or dry_run else workers)
     from cbm_cli.grid.read import read_grid
 
     selected = read_grid(grid, changes, trials, experiments).select(experiments)
-    workers = cores() if jobs is None else jobs
-    start_early(0 if scheduler or dry_run else workers)
     from cbm_cli.execution.agenda import make_agenda, only_available
     from cbm_cli.results.writing import locked
     from cbm_cli.trial.own_recorders import refuse_code

@@ -20,7 +20,7 @@ from cbm_cli.execution import HELD
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.machines.estimates import ShouldStop, Stopped
-from cbm_cli.machines.threads import one_thread
+from cbm_cli.machines.threads import one_thread_for_good
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
@@ -93,6 +93,7 @@ def run_packet(packet: Packet, *datasets: Dataset) -> tuple[float, list[Any]]:
 def begin(flag: Any) -> None:
     """Begin the life of a worker process of this computer, which ends with that of the coordinator."""
     _flags.append(flag)
+    one_thread_for_good()
     for number in HELD:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -114,12 +115,8 @@ def on_cluster(packet: bytes, expected: str, *datasets: Dataset) -> tuple[float,
     """Run a packet on a worker of Dask; RuntimeError if its numbers could be others than here."""
     if (there := environment()) != expected:
         raise RuntimeError(f"this worker has {there}")
-    _one_thread_for_good()
+    one_thread_for_good()  # of several trials here the first to end would give the others more threads
     return run_packet(pickle.loads(packet), *datasets)
-
-
-# Of several trials in this process the first to end would give the others more threads
-_one_thread_for_good = cache(lambda: one_thread().__enter__())
 
 
 def stop(run: str) -> None:
