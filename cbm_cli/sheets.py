@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ class Sheet:
     title: str = ""  # above the table; in LaTeX the text around it says this
     name: str = ""  # LaTeX's \label
     notes: Sequence[str] = ()
-    records: Sequence[Mapping[str, Any]] = ()
+    records: Callable[[], Sequence[Mapping[str, Any]]] = list
     about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, next to the records
 
     @property
@@ -106,7 +106,7 @@ class Sheet:
         Text has ``*`` and ``_`` before marked values.
         """
         if format == "json":
-            return valid_json({**self.about, "cells": self.records}, indent=2) + "\n"
+            return valid_json({**self.about, "cells": self.records()}, indent=2) + "\n"
         writers = {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv}
         return harmless(writers[format](self))
 
@@ -217,7 +217,7 @@ def _csv(sheet: Sheet) -> str:
             return "" if math.isnan(value) else format(value, ".10g")
         return not_computed(value)
 
-    stream, records = io.StringIO(), sheet.records
+    stream, records = io.StringIO(), sheet.records()
     if records:
         writer = csv.DictWriter(stream, [*records[0]], lineterminator="\n")
         writer.writeheader()

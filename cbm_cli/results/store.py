@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import io
-import json
 import math
 import platform
 import re
@@ -18,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from cbm_cli.arrays import MOST_BYTES, located, npz_of, read_npz
@@ -82,7 +82,7 @@ class Store:
     def check_format(self) -> None:
         """Refuse results that another version of cbm wrote in another form, but no damaged ones; CbmError."""
         with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            manifest = json.loads(self._manifest.read_bytes())
+            manifest = msgspec.json.decode(self._manifest.read_bytes())
             if manifest["format"] != FORMAT:
                 told = f"was written by cbm {manifest['versions']['cbm']} in another form"
                 remedy = "use that version, or run the grid again into another folder with -o"

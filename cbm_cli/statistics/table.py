@@ -155,7 +155,7 @@ class ResultsTable:
             "layout": asdict(axes),
             "notes": notes,
         }
-        return Sheet(header, groups, title, manifest.experiment, notes, self.records(), about)
+        return Sheet(header, groups, title, manifest.experiment, notes, self.records, about)
 
 
 def _heading(axes: Sequence[str], settings: CellSettings) -> Label:

@@ -230,7 +230,8 @@ def test_special_characters_are_escaped():
 def test_a_sheet_serves_any_list():
     rows = [[Label.of("mnist"), Label.of("784 | 1")], [Label.of("dna"), Value("180", "2")]]
     records = [{"name": "a,b", "x": nan, "y": 0.1}]
-    sheet = Sheet([Label.of("name"), Label.of("units")], [Group(None, rows)], records=records)
+    header = [Label.of("name"), Label.of("units")]
+    sheet = Sheet(header, [Group(None, rows)], records=lambda: records)
     assert sheet.render().splitlines()[4].split() == ["dna", "180", "±", "2"]
     assert sheet.render("markdown").splitlines()[2] == r"| mnist | 784 \| 1 |"
     assert sheet.render("csv") == 'name,x,y\n"a,b",,0.1\n'
