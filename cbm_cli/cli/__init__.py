@@ -11,7 +11,7 @@ import warnings
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -20,13 +20,13 @@ from cbm_cli.text import harmless
 from cbm_cli.version import __version__
 
 # Modules of the commands, imported on use; each command has the name of its function.
-_COMMANDS = {
+_COMMANDS: Any = {
     "init": "show",
     "run": "run",
     "ls": "show",
     "best": "show",
     "table": "table",
-    "plot": "plot",
+    "plot": "table",
     "report": "table",
     "evaluate": "evaluate",
     "sample": "machine",
@@ -43,11 +43,11 @@ class _Group(click.Group):
     """Commands that are imported on use; errors become a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS]
+        return [*self.commands]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        known = name in _COMMANDS
-        return getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name) if known else None
+        module: Any = self.commands.get(name)
+        return module and getattr(import_module(f"cbm_cli.cli.{module}"), name)
 
     def main(self, *args: Any, **options: Any) -> Any:
         for name in ("stdout", "stderr"):
@@ -66,7 +66,8 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         with suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTERM, _end)
+            # as after an error, so that files are completed
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -83,8 +84,7 @@ class _Group(click.Group):
                 remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
                 words = f"there is not enough memory ({error}); {remedy}"
             elif isinstance(error, OSError):
-                place = error.filename or "system"
-                words = f"{place}: {error.strerror}; check the file and its permissions"
+                words = f"{error.filename or 'system'}: {error.strerror}; check the file and its permissions"
             elif not isinstance(error, CbmError):
                 words, code = f"unforeseen {type(error).__name__}: {error}", 1
                 words += "; finished trials are kept; CBM_DEBUG=1 in front of cbm shows where"
@@ -98,11 +98,6 @@ def _is_output(error: BaseException) -> bool:
     return isinstance(error, OSError) and not error.filename and error.errno in _OF_OUTPUT
 
 
-def _end(number: int, frame: object) -> NoReturn:
-    """End on SIGTERM as after an error, so that files are completed."""
-    raise SystemExit(128 + number)
-
-
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
@@ -114,4 +109,4 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: warn(str(message))
 
 
-main.commands = dict.fromkeys(_COMMANDS, main)  # names that Click suggests for a misspelt one
+main.commands = _COMMANDS
