@@ -57,9 +57,8 @@ class Job:
     @property
     def layers(self) -> MachineArrays:
         """Layers that another trial has pre-trained."""
-        if not (self.stores and self.pretraining):
-            return {}
-        return self.stores[0].pretrained(self.pretraining, self.trial.number)
+        name, number = self.pretraining, self.trial.number
+        return self.stores[0].pretrained(name, number) if name else {}
 
     @property
     def digest(self) -> str:
@@ -164,8 +163,6 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Pa
     CbmError
         All cells that cannot be run, all missing data files, or an unusable results folder.
     """
-    if root.exists() and not root.is_dir():
-        raise CbmError(f"{root}: is a file; choose another folder with -o")
     names = make_names(experiments, root, folder)
     stores = {one.name: Store(root / one.name) for one in experiments}
     for store in stores.values():
@@ -260,8 +257,11 @@ def _find_jobs(agenda: Agenda, names: Names) -> None:
             error = CbmError(start.unfinished(number), field="start_from")
             told.setdefault((user.name, start.source.name), user.located(start.cell, error))
     _raise_all(told.values())
-    states = states_in(names.root)
-    agenda.jobs = [_counted(job, agenda, states) for job in _sorted([*wanted.values()])]
+    states, seen, turns = states_in(names.root), Counter[TrialKey](), dict[TrialKey, tuple[bool, int]]()
+    for key, job in wanted.items():  # of jobs that share pre-trained layers one each, then the others
+        seen[shared := (job.pretraining or job.run_id, job.trial.number)] += 1
+        turns[key] = seen[shared] > 1, job.trial.number  # trial 0 of every cell first
+    agenda.jobs = [_counted(wanted[key], agenda, states) for key in sorted(wanted, key=turns.__getitem__)]
     agenda.done = len(keys) - len(wanted)
 
 
@@ -270,17 +270,6 @@ def job_of(trial: Trial, named: Named, store: Store) -> Job:
     start = named.start.of(trial.number) if named.start else None
     facts = named.pretraining, named.sources, named.course, start
     return Job(trial, named.run_id, named.data, (store,), *facts)
-
-
-def _sorted(jobs: list[Job]) -> list[Job]:
-    """Trial 0 of every cell first; of jobs that share pre-trained layers one each, then the others."""
-    seen: Counter[TrialKey] = Counter()
-
-    def turn(job: Job) -> tuple[bool, int]:
-        seen[shared := (job.pretraining or job.run_id, job.trial.number)] += 1
-        return seen[shared] > 1, job.trial.number
-
-    return sorted(jobs, key=turn)
 
 
 def states_in(root: Path) -> dict[TrialKey, list[Path]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.spread import Task, spread
+from cbm_cli.execution.pool import Task, spread
 from cbm_cli.execution.work import Failure
 from cbm_cli.grid.settings import Data
 from cbm_cli.machines.estimates import ShouldStop

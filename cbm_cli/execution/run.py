@@ -12,7 +12,7 @@ from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.agenda import Agenda, Job, TrialKey
-from cbm_cli.execution.spread import Task, spread
+from cbm_cli.execution.pool import Task, spread
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.text import duration
@@ -162,10 +162,10 @@ def seconds_to_do(agenda: Agenda, workers: int) -> float | None:
     Cells without finished trials count like those of the other jobs; None without any.
     """
     lines = [store.lines() for store in agenda.stores.values()]
-    past: dict[str, list[float]] = {}
+    known = dict[str, float]()
     for run_id in {job.run_id for job in agenda.jobs}:
-        past[run_id] = [it.seconds for of in lines for it in of.get(run_id, {}).values() if it.finished]
-    known = {run_id: fmean(seconds) for run_id, seconds in past.items() if seconds}
+        if past := [it.seconds for of in lines for it in of.get(run_id, {}).values() if it.finished]:
+            known[run_id] = fmean(past)
     if not known:
         return None
     mean = fmean(known.get(job.run_id, fmean(known.values())) for job in agenda.jobs)

@@ -18,8 +18,8 @@ from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.agenda import Agenda, Job, job_of
 from cbm_cli.execution.origin import Names
+from cbm_cli.execution.pool import Task, spread
 from cbm_cli.execution.precompile import precompile
-from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
@@ -126,7 +126,7 @@ def _rebuilt(results: Results, name: str, code: bool) -> Callable[[str, int], Jo
         if named.run_id != run_id:
             raise CbmError("its data, its recorders or the machine it starts from have changed since")
         trial = Trial(experiment.name, cell, number, experiment.seed)
-        its = replace(job_of(trial, named, store), stores=())  # it continues nothing
+        its = replace(job_of(trial, named, store), pretraining=None)  # it continues nothing
         if its.start and its.digest and its.digest != store.line(run_id, number).start:
             raise CbmError(f"{its.start.file}: is another machine than the one it started from")
         return its

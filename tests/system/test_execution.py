@@ -10,9 +10,8 @@ from threading import Event, Timer
 from types import SimpleNamespace
 
 import pytest
-from cbm_cli.execution import pool, spread, work
-from cbm_cli.execution.pool import Processes
-from cbm_cli.execution.spread import Task, _Queue
+from cbm_cli.execution import pool, work
+from cbm_cli.execution.pool import Processes, Task, _Queue
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
@@ -61,7 +60,7 @@ def tasks_of(jobs):
 
 def run(jobs, workers=0, say=lambda message: None, **options):
     """The job and the result of whatever comes back."""
-    for task, result in spread.spread(train, [tasks_of(jobs)], say, workers, **options):
+    for task, result in pool.spread(train, [tasks_of(jobs)], say, workers, **options):
         yield task.about, result
 
 
@@ -116,7 +115,7 @@ def packets(monkeypatch):
 
 
 def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(packets, monkeypatch):
-    monkeypatch.setattr(spread, "PATIENCE", 0.0)  # with runs that are stopped, not with this one
+    monkeypatch.setattr(pool, "PATIENCE", 0.0)  # with runs that are stopped, not with this one
     many = toy_jobs(*[Trial] * 300)
     assert curves(run(many, 2)) == curves(run(many))
     assert len(packets) < 150
@@ -127,7 +126,7 @@ def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(pac
 def test_one_trial_of_a_packet_that_kills_its_worker_fails_and_the_others_finish(
     monkeypatch, packets
 ):
-    monkeypatch.setattr(spread, "PACKET", 500.0)  # many trials in one message
+    monkeypatch.setattr(pool, "PACKET", 500.0)  # many trials in one message
     results = [*run(toy_jobs(*[Trial] * 5, Deadly, *[Trial] * 6), 1)]
     assert kinds(results) == [Outcome] * 5 + [Failure] + [Outcome] * 6
     assert len(results) == 12  # no result is reported twice
@@ -159,7 +158,7 @@ def test_a_queue_sends_long_trials_alone_short_ones_together_and_again_what_come
     assert len(its._next(4)) == 1  # nothing is known yet
     its.seconds = 0.001
     packet = its._next(1)
-    assert len(packet) == spread.MOST
+    assert len(packet) == pool.MOST
     assert len(its._next(80)) == 5  # half of the share of every thread
     its.seconds = 10.0
     assert len(its._next(1)) == 1
@@ -187,7 +186,7 @@ def test_trials_of_a_lost_worker_run_alone_and_fail_the_third_time(queue):
 
 
 def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
-    monkeypatch.setattr(spread, "PATIENCE", 3.0)
+    monkeypatch.setattr(pool, "PATIENCE", 3.0)
     stopping, began, results = Event(), time.monotonic(), []
     Timer(8, stopping.set).start()
     with pytest.raises(KeyboardInterrupt):
