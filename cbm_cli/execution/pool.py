@@ -98,17 +98,17 @@ class Processes(Pool):
         """Let an idle worker call a function of a packet and its data sets, a new one if there is none."""
         packet, *datasets = arguments
         idle = [pool for pool, last in self.last.items() if last.done()]
-        while True:
+        for _try in range(len(idle) + self.deaths):
             pool = idle.pop() if idle else ProcessPoolExecutor(1, fork_server(), work.begin, (self.flag,))
             known = self.known.setdefault(pool, set())
             sent = [data for data in datasets if data.digest not in known]
             try:
                 self.last[pool] = pool.submit(function, packet, *sent)
-            except BrokenProcessPool:  # it died while it had nothing to do
-                del self.last[pool], self.known[pool]
-                continue
-            known |= {data.digest for data in datasets}
-            return self.last[pool]
+                known |= {data.digest for data in datasets}
+                return self.last[pool]
+            except (BrokenProcessPool, EOFError, ConnectionError):  # it died idle, or the fork server did
+                self.last.pop(pool, None)
+        raise CbmError("worker processes die when they start (out of memory?); -j 0 does without them")
 
     def stop(self) -> None:
         """Ask all workers to return."""

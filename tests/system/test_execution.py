@@ -5,11 +5,14 @@ import os
 import time
 from collections import deque
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import replace
 from threading import Event, Timer
 from types import SimpleNamespace
 
 import pytest
+from cbm_cli.errors import CbmError
 from cbm_cli.execution import pool, work
 from cbm_cli.execution.pool import Processes, Task, _Queue
 from cbm_cli.execution.work import Failure, train
@@ -183,6 +186,25 @@ def test_trials_of_a_lost_worker_run_alone_and_fail_the_third_time(queue):
     assert not answer(its, [third], [])  # taken back by a scheduler that was away
     assert [(task, task.deaths) for task in its.waiting] == [(third, 0), (second, 0)]
     assert [task for task, _ in its._lose([first], "it died")] == [first]
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_workers_that_die_as_they_start_are_tried_three_times(monkeypatch, failures):
+    of_a_killed_server = EOFError, ConnectionResetError, BrokenProcessPool
+    errors, started = deque(of_a_killed_server[:failures]), []
+    submit = pool.ProcessPoolExecutor.submit
+
+    def refuse(self, *given):
+        started.append(self)
+        if errors:
+            raise errors.popleft()
+        return submit(self, *given)
+
+    monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", refuse)
+    error = nullcontext() if failures < 3 else pytest.raises(CbmError, match="-j 0 does without")
+    with Processes(1) as its, error:
+        assert its.submit(int, "7").result() == 7
+    assert len({*started}) == len(started) == 3
 
 
 def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
