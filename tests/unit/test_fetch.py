@@ -1,12 +1,10 @@
-"""Fetching from a local server that serves right, wrong, truncated and slow files."""
+"""Fetching from a local server that serves right, wrong, truncated and stalled files."""
 
 import gzip
 import hashlib
 import http.server
-import re
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,113 +17,92 @@ from numpy.testing import assert_array_equal
 
 from tests.builders import cbm, holds, lines, sha256
 
-PARTS = ("train", "valid", "test")
 RNG = np.random.default_rng(0)
-ROWS = {part: RNG.integers(0, 2, (3000, 40), np.uint8) for part in PARTS}
-TEXTS = {part: lines(rows) for part, rows in ROWS.items()}
-TEXTS_BY_NAME = {f"toy.{part}.data": text for part, text in TEXTS.items()}
+ROWS = {part: RNG.integers(0, 2, (3000, 40), np.uint8) for part in ("train", "valid", "test")}
+TEXTS = {f"toy.{part}.data": lines(rows) for part, rows in ROWS.items()}
 FILE = "toy.train.data"
+FIRST, SECOND = f"/one/{FILE}", f"/two/{FILE}"  # where two mirrors have it
 
 
 def git_blob(content):
     return "git:" + hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
 
 
-URL = f"/binary/toy/{FILE}"
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves ``files``; ``moods`` decide how the next requests of a path are served."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.files = {f"/binary/toy/{name}": text for name, text in TEXTS_BY_NAME.items()}
-        self.moods: dict[str, list[str]] = {}
-        self.requests: list[str] = []
-        self.address = f"http://127.0.0.1:{self.server_port}"
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    def handle_error(self, request, client_address) -> None:
-        """Say nothing of connections that tests break off."""
-
-
 class _Handler(http.server.BaseHTTPRequestHandler):
+    """Serves files; the moods of a path decide how its next requests are served."""
+
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
-        content = self.server.files.get(self.path)
-        moods = self.server.moods.get(self.path, [])
-        mood = moods.pop(0) if moods else "right"
-        if content is None or mood == "broken":
-            return self.send_error(404 if content is None else 500)
-        if mood == "wrong":
-            content = bytes(reversed(content))
+        content, moods = self.server.files.get(self.path), self.server.moods.get(self.path)
+        mood = "missing" if content is None else moods.pop(0) if moods else "right"
+        if mood in ("missing", "broken"):
+            self.send_error(404 if mood == "missing" else 500)
+            return
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        half = 0 if mood == "silent" else len(content) // 2
+        content = content[::-1] if mood == "wrong" else content
+        half = len(content) // 2
         self.wfile.write(content[:half])
         self.wfile.flush()
-        time.sleep({"slow": 0.4, "stalled": 0.6}.get(mood, 0))  # that is longer than the timeout
-        if mood not in ("silent", "truncated", "stalled"):
+        time.sleep(0.6 * (mood == "stalled"))  # that is longer than the timeout
+        if mood not in ("truncated", "stalled"):
             self.wfile.write(content[half:])
-        self.close_connection = True
-        return None
 
     def log_message(self, *arguments) -> None:
         """Keep quiet."""
 
 
-def serving():
-    with Server() as running:
+@pytest.fixture
+def server():
+    """Two mirrors; the requests that they got."""
+    files = {f"/{root}/{name}": text for root in ("one", "two") for name, text in TEXTS.items()}
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as running:
+        running.files, running.moods, running.requests = files, {}, []
+        running.handle_error = lambda *_: None  # of connections that tests break off
+        running.address = f"http://127.0.0.1:{running.server_port}"
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield running
         running.shutdown()
 
 
-server = pytest.fixture(serving, name="server")
-other = pytest.fixture(serving, name="other")  # another mirror, which has all files
-
-
-@pytest.fixture(autouse=True)
-def _away_from_this_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))
-    for variable in ("CBM_DATA_DIR", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-
-
 @pytest.fixture
-def toy(monkeypatch, tmp_path, server, other):
-    """Make ``dna`` a small data set, published by both servers; it goes to tmp_path."""
+def publish(monkeypatch, tmp_path, server):
+    """Return a function that makes ``dna`` a small data set of mirrors; it goes to tmp_path."""
+    monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")  # which may be on another disk
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, folder in {"XDG_CACHE_HOME": "cache", "HOME": "home", "CBM_DATA_DIR": ""}.items():
+        monkeypatch.setenv(variable, str(tmp_path / folder))
 
-    def publish(checksum=sha256, mirrors=(server, other)):
+    def make(*mirrors, kinds=(sha256,), ending=""):
         files = []
-        for part in PARTS:
-            urls = tuple(f"{mirror.address}/binary/toy/toy.{part}.data" for mirror in mirrors)
-            files.append(File(f"toy.{part}.data", part, (checksum(TEXTS[part]),), urls))
-        small = {"folder": "binary/toy", "rows": dict.fromkeys(PARTS, 3000), "width": 40}
+        for part, (name, text) in zip(ROWS, TEXTS.items(), strict=True):
+            urls = tuple(f"{server.address}/{mirror}/{name}{ending}" for mirror in mirrors)
+            files.append(File(name, part, tuple(kind(text) for kind in kinds), urls))
+        small = {"folder": "toy", "rows": dict.fromkeys(ROWS, 3000), "width": 40}
         small = replace(SOURCES["dna"], forms=(tuple(files),), **small)
         monkeypatch.setitem(SOURCES, "dna", small)
 
-    publish()
-    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-    return publish
+    make("one", "two")
+    return make
+
+
+@pytest.fixture
+def place(tmp_path, publish):
+    """Folder that the files of ``dna`` are fetched into."""
+    (folder := tmp_path / "toy").mkdir()
+    return folder
 
 
 def fetch(code=0):
     return cbm("data", "fetch", "dna", code=code)
 
 
-@pytest.fixture
-def place(tmp_path):
-    """Folder that the files of ``dna`` are fetched into."""
-    (folder := tmp_path / "binary" / "toy").mkdir(parents=True)
-    return folder
-
-
 def assert_whole(folder):
     """The files are there, and nothing else is."""
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == TEXTS_BY_NAME
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == TEXTS
 
 
 def assert_loaded():
@@ -133,18 +110,22 @@ def assert_loaded():
         assert_array_equal(rows, ROWS[part])
 
 
-@pytest.mark.parametrize("checksum", [sha256, git_blob])
-def test_fetched_files_are_loaded_from_where_they_were_put(checksum, toy, place):
-    toy(checksum)
+@pytest.mark.parametrize(
+    "kinds", [(sha256,), (git_blob,), (lambda text: sha256(text[::-1]), git_blob)]
+)
+def test_fetched_files_with_one_of_their_checksums_are_loaded_from_where_they_were_put(
+    kinds, publish, place
+):
+    publish("one", kinds=kinds)
     result = fetch()
     assert result.stdout == ""
-    assert holds(result.stderr, "|".join((*TEXTS_BY_NAME, str(place))))
+    assert holds(result.stderr, "|".join((*TEXTS, str(place))))
     assert_whole(place)
     assert_loaded()
 
 
 def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(
-    toy, tmp_path, monkeypatch, server
+    publish, tmp_path, monkeypatch, server
 ):
     monkeypatch.delenv("CBM_DATA_DIR")
     fetch()
@@ -156,114 +137,78 @@ def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(
     assert server.requests == []
     cached.unlink()
     assert str(tmp_path / "mine") in fetch().stderr
-    assert_whole(tmp_path / "mine/binary/toy")
-    (tmp_path / "mine/binary/toy" / FILE).unlink()
+    assert_whole(tmp_path / "mine/toy")
+    (tmp_path / "mine/toy" / FILE).unlink()
     server.requests.clear()
     fetch()  # what is here and right is not asked for again
-    assert server.requests == [URL]
+    assert server.requests == [FIRST]
 
 
-def test_a_packed_file_replaces_a_wrong_plain_one_that_would_be_read_first(
-    toy, server, place, monkeypatch
-):
-    toy(mirrors=(server,))
-    first, *others = SOURCES["dna"].forms[0]
-    form = replace(first, urls=(f"{server.address}{URL}.gz",)), *others
-    monkeypatch.setitem(SOURCES, "dna", replace(SOURCES["dna"], forms=(form,)))
-    server.files[f"{URL}.gz"] = gzip.compress(server.files.pop(URL), 1)
+def test_a_packed_file_replaces_a_wrong_plain_one_that_would_be_read_first(publish, server, place):
+    publish("one", ending=".gz")
+    server.files |= {f"/one/{name}.gz": gzip.compress(text, 1) for name, text in TEXTS.items()}
     (place / FILE).write_bytes(b"0,1\n")
     fetch()
     assert_loaded()
     assert not (place / FILE).exists()
 
 
-@pytest.mark.parametrize("mood", ["wrong", "broken", "silent"])
-def test_the_next_mirror_is_tried_after_one_that_fails(mood, toy, server, other, place):
-    server.moods[URL] = [mood] * 9
+@pytest.mark.parametrize("mood", ["wrong", "broken"])
+def test_the_next_mirror_is_tried_after_one_that_fails(mood, server, place):
+    server.moods[FIRST] = [mood] * 9
     fetch()
     assert_whole(place)
-    assert other.requests == [URL]
+    assert server.requests.count(SECOND) == 1
 
 
-def test_an_address_that_refuses_is_asked_once(toy, server, place):
-    toy(mirrors=(server,))
-    content = server.files.pop(URL)
-    assert holds(fetch(code=2).stderr, f"{server.address}{URL} answers 404. By hand")
-    assert server.requests.count(URL) == 1
-    server.files[URL] = content
-    fetch()
-    assert_whole(place)
+BOTH = f"{sha256(TEXTS[FILE])}|{sha256(TEXTS[FILE][::-1])}"
 
 
-@pytest.mark.parametrize("mood", ["truncated", "stalled"])
-def test_an_interrupted_download_starts_again(mood, toy, server, other, place, monkeypatch):
-    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
-    toy(mirrors=(server,))
-    server.moods[URL] = [mood] * fetching.TRIES
-    refused = fetch(code=2)
-    assert str(refused.error).startswith("dna: ")
-    assert holds(refused.stderr, f"{server.address}{URL}|{fetching.TRIES}")
-    assert FILE not in (path.name.removesuffix(".part") for path in place.iterdir())
-    toy()
-    server.moods[URL] = [mood] * (fetching.TRIES - 1)
-    fetch()
-    assert_whole(place)
-    assert other.requests == []
-
-
-def test_two_fetches_at_once_from_a_slow_server_both_succeed(
-    toy, server, place, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("mood", "tries", "told"),
+    [
+        ("wrong", 1, BOTH),
+        ("missing", 1, "answers 404. By hand"),
+        ("truncated", fetching.TRIES, f"{fetching.TRIES} times"),
+        ("stalled", fetching.TRIES, f"{fetching.TRIES} times"),
+    ],
+)
+def test_a_file_that_does_not_come_is_named_changes_nothing_and_may_come_later(
+    mood, tries, told, publish, server, place, monkeypatch
 ):
-    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-    toy(mirrors=(server,))  # no other one helps out
-    server.moods[URL] = ["slow"] * 2
-    with ThreadPoolExecutor() as pool:
-        both = [pool.submit(fetching.fetch, "dna")]
-        while not [*place.glob("*.part")]:
-            time.sleep(0.01)
-        both.append(pool.submit(fetching.fetch, "dna"))
-        assert [one.result()[0] for one in both] == [place, place]
-    assert server.requests.count(URL) == 2
-    assert_whole(place)
-
-
-def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, server, place):
-    toy(mirrors=(server,))
-    server.moods[URL] = ["wrong"]
-    before = {FILE: b"0,1\n", "toy.valid.data": TEXTS["valid"]}
+    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
+    publish("one")
+    server.moods[FIRST] = [mood] * (2 * tries - 1)  # what breaks off is asked for again
+    before = {FILE: b"0,1\n", "toy.valid.data": TEXTS["toy.valid.data"]}
     for name, content in before.items():
         (place / name).write_bytes(content)
-    told = fetch(code=2).stderr
-    right, wrong = sha256(TEXTS["train"]), sha256(TEXTS["train"][::-1])
-    assert holds(told, f"{server.address}{URL}|{right}|{wrong}")
+    assert holds(fetch(code=2).stderr, f"dna: {server.address}{FIRST}|{told}")
+    assert server.requests == [FIRST] * tries
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    fetch()
+    assert_whole(place)
 
 
-def test_without_a_network_one_line_shows_what_to_put_where(toy, server, place):
-    toy(mirrors=(server,))
+def test_without_a_network_one_line_shows_what_to_put_where(publish, server, place):
+    publish("one")
     server.shutdown()
     server.server_close()
-    refused = fetch(code=2)
-    assert str(refused.error).startswith("dna: ")
-    addresses = (f"{server.address}/binary/toy/{name}" for name in TEXTS_BY_NAME)
-    assert holds(refused.stderr.splitlines()[-1], "|".join((*addresses, str(place))))
+    told = fetch(code=2).stderr.splitlines()[-1]
+    assert holds(told, "|".join((*(f"{server.address}/one/{name}" for name in TEXTS), str(place))))
 
 
-def test_a_set_that_fails_does_not_keep_the_others_from_coming(
-    toy, server, place, tmp_path, monkeypatch
-):
+def test_a_set_that_fails_does_not_keep_the_others_from_coming(server, place, monkeypatch):
     for name in ("web", "rcv1"):
         (form,) = SOURCES[name].forms
-        forms = [tuple(replace(one, urls=(f"{server.address}/{one.stem}",)) for one in form)]
-        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], forms=tuple(forms)))
-    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
+        form = tuple(replace(one, urls=(f"{server.address}/{one.stem}",)) for one in form)
+        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], forms=(form,)))
     refused = cbm("data", "fetch", "web", "dna", "rcv1", code=2)
     assert [line.partition(":")[0] for line in str(refused.error).splitlines()] == ["web", "rcv1"]
     assert holds(refused.stderr, "web.npz|rcv1.train.data|404")
     assert_whole(place)
 
 
-def test_what_cannot_be_fetched_is_said(toy):
+def test_what_cannot_be_fetched_is_said(publish):
     for name, told in (
         ("dan", "dan|dna"),
         ("shifting-bar", "shifting-bar"),
@@ -272,16 +217,6 @@ def test_what_cannot_be_fetched_is_said(toy):
         assert holds(cbm("data", "fetch", name, code=2).stderr, told)
 
 
-def test_a_folder_that_cannot_be_written_is_named(toy, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_named(publish, monkeypatch):
     monkeypatch.setenv("CBM_DATA_DIR", __file__)
-    assert holds(fetch(code=2).stderr, f"{__file__}/binary/toy|CBM_DATA_DIR")
-
-
-def test_either_published_order_of_connect4_is_right(tmp_path, monkeypatch):
-    file = File("toy.data", "", (git_blob(b"1\n0\n"), sha256(b"0\n1\n")))
-    monkeypatch.setitem(SOURCES, "connect4", replace(SOURCES["connect4"], forms=((file,),)))
-    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-    for content, state in ((b"0\n1\n", "ok"), (b"1\n0\n", "ok"), (b"1\n1\n", "damaged")):
-        (tmp_path / "toy.data").write_bytes(content)
-        told = cbm("data", "list", "connect4", code=state != "ok").stdout
-        assert re.search(rf"^state +{state}$", told, re.M)
+    assert holds(fetch(code=2).stderr, f"{__file__}/toy|CBM_DATA_DIR")

@@ -1,6 +1,8 @@
-"""A user's own files: every format against arrays made here, packed or not."""
+"""A user's own files: every format against arrays made here; what cannot be trained on is named."""
 
 import gzip
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,7 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import csr_matrix
 
 from tests.builders import GRID as BARS
-from tests.builders import arrays as npy
-from tests.builders import cbm, holds, idx, lines, mat, problems_of, refusal
+from tests.builders import arrays, cbm, holds, idx, lines, mat, problems_of, refusal
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -26,7 +27,6 @@ STARTED = np.maximum(ROWS, np.eye(1, 6, dtype=np.uint8))  # a row of zeros is an
 GREY = (np.arange(120) * 2).reshape(20, 6).astype(np.uint8)
 GREY_16 = (np.arange(120) % 17).reshape(20, 6)
 GREY_16[0, 1] = 0  # a first line of different numbers may be names
-npz = npy
 
 
 def put(content, name="rows"):
@@ -47,9 +47,9 @@ FORMS = {
     "column names, and blanks": b"# R\na b c falsehood e truth\n" + lines(ROWS, " "),
     "names, True and False": b"a\tb\tc\tfalsehood\te\ttruth\n" + lines(ROWS > 0, "\t"),
     "true and false in quotes": lines(np.where(ROWS, '"TRUE"', '"FALSE"'), " "),
-    **{f"npy of {kind}": npy(ROWS.astype(kind)) for kind in ("uint8", "bool", "float32")},
-    "npy, Fortran order": npy(np.asfortranarray(ROWS)),
-    "npz of one array": npz(anything=ROWS, labels=np.arange(20)),
+    **{f"npy of {kind}": arrays(ROWS.astype(kind)) for kind in ("uint8", "bool", "float32")},
+    "npy, Fortran order": arrays(np.asfortranarray(ROWS)),
+    "npz of one array": arrays(anything=ROWS, labels=np.arange(20)),
     "mat": mat(X=ROWS, y=np.ones((20, 1))),
     "mat, version 4": mat("4", X=ROWS.astype(float)),
     "mat, sparse": mat(X=csr_matrix(ROWS.astype(float))),
@@ -69,17 +69,17 @@ def test_the_same_rows_come_out_of_every_format_packed_or_not(form):
 
 
 @pytest.mark.parametrize("name", ["a/my.csv.gz", "my", "my.NPZ"])
-def test_a_data_set_is_called_as_its_file_without_folder_and_endings(name, tmp_path):
-    (tmp_path / "in" / name).parent.mkdir(parents=True)
-    put(npy(ROWS), tmp_path / "in" / name)
-    assert load(path=name, folder=tmp_path / "in").name == Data(path=name).title == "my"
+def test_a_data_set_is_called_as_its_file_without_folder_and_endings(name, here):
+    Path(name).parent.mkdir(exist_ok=True)
+    put(arrays(ROWS), name)
+    assert load(path=name, folder=here).name == Data(path=name).title == "my"
     assert Data(path=name, name="mine", flip=True).title == "flipped-mine"
 
 
 # Parts
 
 
-@pytest.mark.parametrize("maker", [npz, mat])
+@pytest.mark.parametrize("maker", [arrays, mat])
 @pytest.mark.parametrize(
     ("form", "valid"), [("{}", "valid"), ("{}_data", "val"), ("X_{}", "validation")]
 )
@@ -96,7 +96,7 @@ def test_one_file_may_hold_all_parts(maker, form, valid):
 
 
 def test_parts_may_lie_in_files_of_different_formats():
-    put(npz(train=ROWS, valid=ROWS[:3]))
+    put(arrays(train=ROWS, valid=ROWS[:3]))
     dataset = load(path="rows", test=put(lines(ROWS[5:]), "t.csv"))
     assert_array_equal(dataset.valid, ROWS[:3])
     assert_array_equal(dataset.test, ROWS[5:])
@@ -110,18 +110,27 @@ def test_parts_may_lie_in_files_of_different_formats():
 
 
 ROUNDED = np.round(GREY / 255, 3)
-SHARES = {"idx": idx(GREY), "csv": lines(GREY), "npy": npy(GREY / 255), "text": lines(ROUNDED)}
+GREYS = {  # content, its values as shares of the scale, and options
+    "images": (idx(GREY), GREY / 255, {}),
+    "dim images": (idx(GREY_16.astype(np.uint8).reshape(20, 2, 3)), GREY_16 / 255, {}),
+    "bytes as text": (lines(GREY), GREY / 255, {"header": False}),
+    "bytes above 127": (lines(GREY_16 + 112), (GREY_16 + 112) / 255, {}),
+    "shares": (arrays(GREY / 255), GREY / 255, {}),
+    "shares as text": (lines(ROUNDED), ROUNDED, {"header": False}),
+    "a scale": (arrays(GREY_16), GREY_16 / 16, {"scale": 16}),
+    "a scale that is not reached": (arrays(ROWS), ROWS / 16, {"scale": 16}),
+}
 
 
-@pytest.mark.parametrize("form", SHARES)
-def test_grey_values_are_shares_or_whole_numbers_to_255(form):
-    put(SHARES[form])
-    shares = ROUNDED if form == "text" else GREY / 255
-    for threshold in (0.0, 0.5, 0.7):
-        dataset = load(path="rows", binarise="threshold", threshold=threshold, header=False)
+@pytest.mark.parametrize("form", GREYS)
+def test_grey_values_are_shares_whole_numbers_to_255_or_to_a_scale(form):
+    content, shares, options = GREYS[form]
+    put(content)
+    for threshold in (one for one in (0.0, 0.05, 0.5, 0.7) if shares.min() <= one < shares.max()):
+        dataset = load(path="rows", binarise="threshold", threshold=threshold, **options)
         assert_array_equal(dataset.train, shares > threshold)
         assert dataset.levels == 1
-    probabilities = load(path="rows", binarise="none", header=False)
+    probabilities = load(path="rows", binarise="none", **options)
     assert probabilities.levels == 255
     assert np.abs(probabilities.train / 255 - shares).max() <= 0.5 / 255 + 1e-12
 
@@ -130,7 +139,7 @@ def test_grey_values_are_shares_or_whole_numbers_to_255(form):
 def test_sampled_units_are_on_with_their_share(kind, scale):
     n = 20000
     grey = np.tile(np.uint8([0, 1, 64, 128, 254, 255]), (n, 1))
-    put(npy((grey * (scale / 255)).astype(kind)))
+    put(arrays((grey * (scale / 255)).astype(kind)))
     how = {"path": "rows", "binarise": "sample", "scale": scale}
     dataset, p = load(**how), grey[0] / 255
     assert (np.abs(dataset.train.mean(axis=0) - p) <= 4.5 * np.sqrt(p * (1 - p) / n)).all()
@@ -149,44 +158,28 @@ def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale():
             assert_array_equal(load(path="rows", **options).train, level < GREY_16)
 
 
-def test_values_are_divided_by_the_scale():
-    shares = load(path=put(npy(np.tile([0, 4, 8, 16], (3, 1)))), binarise="none", scale=16)
-    assert shares.train[0].tolist() == [0, 64, 128, 255]
-    dim = load(path=put(npy(ROWS)), binarise="none", scale=16)  # nothing above 1, of 16
-    assert_array_equal(dim.train, ROWS * 16)
-    images = idx(GREY_16.astype(np.uint8).reshape(20, 2, 3))  # bytes: 0 to 255
-    assert load(path=put(images), binarise="none").train.max() == 16
-    eight_bits = lines(GREY_16 + 112)
-    assert load(path=put(eight_bits), binarise="none").train.max() == 128
-
-
 def test_constant_data_may_be_evaluated():
     for value in (0, 1):
         put(lines(np.full((3, 4), value)))
         assert (load_source("rows").train == value).all()
 
 
-def test_a_misspelled_file_is_named_with_the_one_that_is_there():
+def test_missing_files_are_all_named_a_misspelled_one_with_the_one_that_is_there(tmp_path):
+    data = Data(path="trian.csv", test="t.csv")
     put(lines(ROWS), "train.csv")
-    refused = refusal(load, path="trian.csv"), refusal(load_source, "trian.csv")
-    for told in (*refused, available(Data(path="trian.csv"))):
+    for told in (available(data), refusal(load, data), refusal(load_source, "trian.csv")):
         assert holds(told, "trian.csv|train.csv")
-
-
-def test_data_are_available_where_all_their_files_exist(tmp_path):
-    data = Data(path="rows", test="t.csv")
-    assert holds(available(data), "rows|t.csv")
-    put(lines(ROWS))
-    assert holds(available(data, tmp_path), f"{tmp_path / 't.csv'}")
-    put(lines(ROWS), "t.csv")
+    assert holds(available(data, tmp_path), f"{tmp_path / 'trian.csv'}|{tmp_path / 't.csv'}")
+    for file in ("trian.csv", "t.csv"):
+        put(lines(ROWS), file)
     assert available(data, tmp_path) == available(Data(name="bars-and-stripes", size=2)) == ""
 
 
 def test_parts_that_do_not_fit_are_refused():
     put(lines(ROWS), "a.csv")
     put(lines(ROWS[:, :5]), "b.csv")
-    put(npz(train=ROWS, test=ROWS[:, :5]), "c.npz")
-    put(npz(train=ROWS, test=ROWS), "two.npz")
+    put(arrays(train=ROWS, test=ROWS[:, :5]), "c.npz")
+    put(arrays(train=ROWS, test=ROWS), "two.npz")
     for data, field, where, told in (
         ({"path": "a.csv", "valid": "b.csv"}, "valid", "b.csv", "5|a.csv|6"),
         ({"path": "c.npz"}, "test", "c.npz (test)", "5|c.npz (train)|6"),
@@ -197,14 +190,120 @@ def test_parts_that_do_not_fit_are_refused():
         assert holds(error, told)
 
 
-# Rows for an evaluation
+# What cannot be trained on
+
+FOUR = b"a,b,c,class\n0,1,0,1\n1,0,1,0\n"
+LIBSVM = b"1 1:1 2:1\n0 1:1 3:1\n"
 
 
-def test_rows_of_a_grey_file_take_options_as_data_sets_do():
-    path = put(idx(GREY), "grey:odd.idx")
-    assert refusal(load_source, path).field == "binarise"
-    data = load_source(f"{path}:binarise=threshold,threshold=0.7,flip=true")
-    assert_array_equal(data.train, GREY / 255 <= 0.7)
+def with_value(value):
+    rows = ROWS.astype(float)
+    rows[1, 2] = value
+    return arrays(rows)
+
+
+def packed(content):
+    return gzip.compress(content, mtime=0)
+
+
+with zipfile.ZipFile(zipped := io.BytesIO(), "w") as archive:
+    archive.writestr("xl/workbook.xml", "x")
+
+# By the field of the message: content of the file ``bad``, words of the message, other options
+BAD = {
+    "path": [
+        (packed(b""), ""),
+        (b"# nothing\n", ""),
+        ("größe,b\n0,1\n".encode("latin-1"), "UTF-8|CSV"),
+        (b"0,1\n1,\0\0\n", "NPY|NPZ|MAT (up to -v7)|IDX"),
+        (b"a,b\n", "a,b"),
+        (b"0,1,1\na,b,c\n", "line 2, column 1|a|numbers, as 0 and 1"),  # dropping all leaves none
+        (b"a,b\nyes,no\nno,yes\n", "line 2, column 1 (a) is yes|numbers, as 0 and 1"),
+        (b"a,b\n0,1\n# end\n", "line 3|1 column,|2"),
+        (b"a,b,c\n0,1,\n1,0,\n", "drop: [c]; 2 gaps"),
+        (b"a\tb\tc\n1\t\t0\n\t1\t0\n0\t1\t1\n", "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)"),
+        (b"a,b,c\n0,0,0\n" + b",,\n" * 15, "45 gaps|line 6, column 1 (a)|35 more"),
+        (b"0,1,0\n1,1,0\n1,1", "line 3|2|3"),
+        (b"a,b,c\n0,1\n1,0\n", "3|2"),
+        (b"a\n0,1,1\n1,0,0\n", "1|3"),
+        (b'a,b\n0,"1\n1,0\n', "quotes"),
+        (zipped.getvalue(), "ZIP|Excel|CSV"),
+        (with_value(np.inf), "row 2, column 3|inf"),
+        (with_value(np.nan), "1 gap|row 2, column 3|dropna"),
+        (arrays(np.zeros((0, 4))), ""),
+        (arrays(np.zeros((12, 5, 4, 3))), "(12, 5, 4, 3)"),  # pictures with colors
+        (arrays(np.array([[{}]], dtype=object)), ""),
+        (arrays(train=ROWS)[:-40], "damaged"),
+        (arrays(a=ROWS, b=ROWS), "a 20 x 6|b 20 x 6|train, valid, test"),
+        (arrays(train=ROWS, valid=ROWS, val=ROWS[:3]), "train|val 3 x 6"),
+        (arrays(test=ROWS), "train|test"),
+        (mat(y=np.ones((4, 1))), "y 4 x 1"),
+        (mat(train=np.array(["abc"])), "no numbers"),
+        (mat(train=np.zeros((5, 4, 12))), "reshape(x, [], n)"),  # MATLAB counts pictures last
+        (packed(idx(ROWS) + b"\0"), "IDX|121|120"),
+        (bytes((0, 0, 13, 2)) + bytes(99), "IDX"),
+        (b"PAR1" + bytes(99), ""),
+        (b"1 1:1 a:1\n", "line 1|a:1"),
+        (b"1 0:1 1:1\n", "line 1|0|1"),
+        (b"1 2:1 2:1\n", "line 1|2"),
+        (b"1 99999999:1\n", "line 1|99999999"),
+        (arrays(0 * ROWS), "0"),
+    ],
+    "header": [(b"a,1,1\n0,1,1\n", "a, 1, 1|header: true")],
+    "drop": [
+        (FOUR, "class?", {"drop": "clas"}),
+        (FOUR, "5; they are 1 to 4", {"drop": "5"}),
+        (FOUR, "0; they are 1 to 4", {"drop": "0"}),
+        (FOUR, "", {"drop": "9" * 5000}),
+        (FOUR, "", {"drop": ""}),
+        (FOUR, "", {"drop": "a" * 200_000}),
+        (FOUR, "", {"drop": True}),
+        (LIBSVM, "", {"drop": "1"}),
+    ],
+    "columns": [
+        (FOUR, "as in [id, 3, last]", {"columns": np.array([True, False])}),
+        (LIBSVM, "", {"columns": "1"}),
+    ],
+    "binarise": [
+        (with_value(0.5), "row 2, column 3|0.5|binarise: threshold"),
+        (arrays(-ROWS.astype(int)), "-1|add a number"),  # no threshold has values above it
+        (lines(GREY_16), "row 1, column 3|2", {"scale": 16}),
+    ],
+    "scale": [
+        (with_value(-1), "row 2, column 3|-1|0|1", {"binarise": "threshold"}),
+        (with_value(17), "row 2, column 3|17|0|16", {"binarise": "sample", "scale": 16}),
+        (lines(GREY_16), "scale: 16|threshold: 8", {"binarise": "threshold"}),
+        (lines(GREY_16 + 111), "scale: 127", {"binarise": "sample"}),
+    ],
+    "threshold": [
+        (lines(GREY_16), "all values", {"binarise": "threshold", "scale": 32}),
+        (arrays(ROWS), "all values", {"threshold": 1}),
+    ],
+    "hold_out": [
+        (FOUR, "2 rows", {"drop": "class", "hold_out": 0.5, "hold_out_test": 0.5}),
+        *((FOUR, "", {"hold_out": it}) for it in (0, 1.5, -1, "x", "nan", "9" * 5000, True)),
+    ],
+    "hold_out_test": [
+        (FOUR, "test part", {"drop": "class", "test": "bad", "hold_out_test": 1}),
+    ],
+    "rows": [(FOUR, "hold_out", {"rows": "last"})],
+    "seed": [
+        (FOUR, "hold_out", {"seed": 3}),
+        (FOUR, "rows: random", {"hold_out": 3, "rows": "last", "seed": 3}),
+    ],
+}
+CASES = [(field, *case) for field, cases in BAD.items() for case in cases]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_bad_rows_are_refused_in_one_line(case):
+    field, content, told, options = (*case, {})[:4]
+    error = refusal(load, path=put(content, "bad"), **options)
+    assert error.field == field
+    assert str(error).startswith(("bad: ", f"{field} "))
+    assert len(str(error)) < 400
+    assert len(str(error).splitlines()) == 1
+    assert holds(error, told)
 
 
 # In a grid
@@ -218,30 +317,27 @@ def run(grid, code=0):
     return cbm("run", grid, "-j", 0, "-o", "out", code=code)
 
 
-def test_a_grid_reads_files_next_to_it_and_keeps_their_names(tmp_path, monkeypatch):
-    grids = tmp_path / "grids"
-    (grids / "parts").mkdir(parents=True)
-    put(GRID.encode(), grids / "grid.yaml")
-    put(lines(ROWS), grids / "rows.csv")
-    put(npz(test=ROWS[:5]), grids / "parts" / "t.npz")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir("elsewhere")
-    assert holds(run("../grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
+def test_a_grid_reads_files_next_to_it_and_keeps_their_names():
+    Path("grids/parts").mkdir(parents=True)
+    put(GRID.encode(), "grids/grid.yaml")
+    put(lines(ROWS), "grids/rows.csv")
+    put(arrays(test=ROWS[:5]), "grids/parts/t.npz")
+    assert holds(run("grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
     (cell, *_) = Store(Path("out/mine")).manifest().cells
     found = [cell[name] for name in ("data", "data_path", "data_test")]
     assert found == ["rows", "rows.csv", "parts/t.npz"]
     assert "data_binarise" not in cell
-    grids.rename(tmp_path / "moved")
-    assert "2 trials done in earlier runs" in run("../moved/grid.yaml").stderr
-    put(b"0,0\n1,1\n", tmp_path / "moved" / "rows.csv")
-    refused = run("../moved/grid.yaml", code=2)
+    Path("grids").rename("moved")
+    assert "2 trials done in earlier runs" in run("moved/grid.yaml").stderr
+    put(b"0,0\n1,1\n", "moved/rows.csv")
+    refused = run("moved/grid.yaml", code=2)
     assert problems_of(refused) == [("5", "mine.data.test")]
     assert holds(refused.stderr, "parts/t.npz|6|rows.csv|2")
 
 
 def test_the_same_rows_in_two_files_are_refused_as_one_data_set():
     put(lines(ROWS), "rows.csv")
-    put(npy(ROWS), "rows.npy")
+    put(arrays(ROWS), "rows.npy")
     text = GRID.replace("rows.csv, test: parts/t.npz", "[rows.csv, rows.npy]")
     both = run(put(text.encode(), "both.yaml"), code=2)
     assert problems_of(both) == [("5", "mine.data")]

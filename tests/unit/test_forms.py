@@ -157,16 +157,14 @@ class Foreign:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (Foreign(), "No module named 'pyarrow'|pip install pyarrow"),
-        ({"path": ROWS, "test": Foreign()}, "data['test']|pyarrow"),
+        ({"path": ROWS, "test": Foreign()}, "data['test']|'pyarrow'|pip install pyarrow"),
         ({"path": frame_of(), "drop": "p9"}, "data['path']|p9"),
         ({"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})}, "data['test']|q|p1"),
         ({"trian": frame_of()}, "trian"),
         (ROWS * 3, "threshold"),
-        (np.zeros((4, 2, 2, 3)), "(4, 2, 2, 3)"),
         (np.ma.masked_array(ROWS, np.eye(12, 5)), "data['path']|5 gaps|row 1, column 1"),
     ],
-    ids=range(8),
+    ids=range(6),
 )
 def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
     error = refusal(cbm.run, yaml.safe_load(GRID), data=data, progress=False)

@@ -105,19 +105,15 @@ WAYS = st.sampled_from(["flip", "cut", "insert"])
 EDITS = st.lists(st.tuples(WAYS, st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4)
 
 
-def complaint_of(reader, *arguments):
-    """The message of the reader's CbmError, if it raises one; no other error may leave it."""
-    try:
-        reader(*arguments)
-    except CbmError as error:
-        return str(error)
-    return None
-
-
 def check_read(reader, content):
+    """Read a file, or see it refused in one line; no other error may leave the reader."""
     Path("input").write_bytes(content)
-    complaint = complaint_of(reader, Path("input"))
-    assert complaint is None or re.fullmatch("input((?!BytesIO).)*", complaint)  # one line
+    told = "input"
+    try:
+        reader(Path("input"))
+    except CbmError as error:
+        told = str(error)
+    assert re.fullmatch("input((?!BytesIO).)*", told)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, contents) in READERS.items() if contents])
@@ -262,17 +258,18 @@ def test_an_endless_device_is_not_a_file(place):
 
 
 def check_grid(text, changes=None):
-    """Read a grid; return it, or None if it is refused in lines that name a place each."""
+    """Return a grid, or None if it is refused in lines that name a place each."""
     Path("grid.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
-    complaint = complaint_of(read_grid, Path("grid.yaml"), changes or {})
-    for line in (complaint or "").splitlines():
-        assert line.startswith(("grid.yaml", "--set"))
-        assert len(line) < 2000
-    return None if complaint else read_grid(Path("grid.yaml"), changes or {})
+    try:
+        return read_grid(Path("grid.yaml"), changes or {})
+    except CbmError as error:
+        for line in str(error).splitlines():
+            assert line.startswith(("grid.yaml", "--set"))
+            assert len(line) < 2000
 
 
 FIELDS = [*yaml.safe_load(GRID)["experiments"]["bars"]]
-WORDS = [*FIELDS, "defaults", "experiments", "zip", "when", "exclude", "if", "set"]
+WORDS = [*FIELDS, "defaults", "experiments", "when", "exclude", "if", "set"]
 ODD = ["00", "dd^b_s", "PT_10", "rbm", "mnist", "exact", "1 epoch", "=1", "\x1b[31m", "\ud800"]
 SCALARS = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats()
 SCALARS |= st.text(max_size=8) | st.sampled_from([*WORDS, *ODD])
@@ -304,39 +301,13 @@ def test_any_text_of_set_is_read_or_refused(field, text):
 
 
 def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
-    names = ["..", ".hidden", "a/b", "a\\u001b[31m", "a\\0", "-rf", "=1", "é", "a.yaml", "b.npz"]
-    for name in [*names, "a b", "x" * 101, ""]:
-        Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
-        error = refusal(read_grid, Path("grid.yaml"))
+    for name in ("..", "a/b", "a\\u001b[31m", "-rf", "é", "a.yaml", "b.npz", "x" * 101, ""):
+        error = refusal(read_grid, "grid.yaml", text=GRID.replace("  bars:", f'  "{name}":'))
         assert [place for place, _ in problems_of(error)] == ["4"]
         assert re.search(": cannot name an? (experiment|folder)", str(error))
+        assert not CONTROL.search(str(error))
     bars = GRID.partition("bars:")[2]
-    refusal(read_grid, Path("grid.yaml"), text=GRID + f"  Bars:{bars}")
-
-
-@pytest.mark.parametrize(
-    ("data", "field", "told"),
-    [
-        ('path: "rows\\0.csv"', "data.path", ""),
-        ('path: "rows\\ud800.csv"', "data.path", ""),
-        ("path: /dev/zero", "data.path", "/dev/zero"),
-        ('path: rows.csv, name: "\\e[31mred"', "data.name", "100"),
-    ],
-)
-def test_names_of_data_and_files_that_cannot_be_are_refused_at_their_place(data, field, told):
-    Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", f"{{{data}}}"))
-    refused = cbm("run", "grid.yaml", "-j", 0, code=2)
-    assert problems_of(refused) == [("5", f"bars.{field}")]
-    assert holds(refused.stderr, told)
-    assert not CONTROL.search(refused.stderr.replace("\n", ""))
-
-
-def test_long_names_make_folders_that_a_disk_takes():
-    Path(f"{'x' * 200}.csv").write_bytes(lines(ROWS))
-    text = GRID.replace("{name: bars-and-stripes, size: 2}", f"{{path: {'x' * 200}.csv}}")
-    steps = " + ".join(f"0.01 from {first} updates" for first in range(10, 60))
-    run_grid(text, "--trials", 1, "--set", f"learning_rate={{start: 0.1, steps: {steps}}}")
-    assert len(summary("results")) == 4
+    refusal(read_grid, "grid.yaml", text=GRID + f"  Bars:{bars}")
 
 
 # Code
@@ -344,14 +315,12 @@ def test_long_names_make_folders_that_a_disk_takes():
 
 def test_no_code_refuses_recorders_of_files_and_runs_none():
     Path("mine.py").write_text("open('ran', 'w')\ndef f(snapshots, context): return {}\n")
-    record = "    record: {what: weight_norms+mine.py:f, every: 50}\n    table:"
-    Path("grid.yaml").write_text(GRID.replace("    table:", record))
+    Path("grid.yaml").write_text(GRID.replace("    table:", "    record: mine.py:f\n    table:"))
     refused = cbm("run", "grid.yaml", "--no-code", "--dry-run", code=2)
-    assert [problem[0] for problem in problems_of(refused)] == ["13"]
+    assert problems_of(refused) == [("13", "bars.record.what")]
     assert holds(refused.stderr, "mine.py:f|--no-code")
     assert not Path("ran").exists()
-    Path("grid.yaml").write_text(GRID)
-    cbm("run", "grid.yaml", "--no-code", "--dry-run")
+    cbm("run", "grid.yaml", "--no-code", "--dry-run", "--set", "record=weight_norms")
 
 
 def test_a_column_that_would_break_a_file_is_refused_by_name():
@@ -408,7 +377,7 @@ def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
 def test_a_data_set_named_like_a_formula_is_text_in_the_summary():
     Path("=rows.csv").write_text("1,1\n0,1\n1,1\n")
     data = "[{path: '=rows.csv'}, {path: '=rows.csv', name: '@b', columns: [1]}]"
-    found = run_grid(grid_text("rbm", data=data, batch="full"), "--set", "trials=1")
+    found = run_grid(grid_text("rbm", data=data, batch="full", trials="1"))
     assert [row["data"] for row in summary(found, "toy")] == ["'=rows", "'@b"]
 
 
@@ -428,46 +397,37 @@ def test_a_note_is_printed_above_the_bar_and_not_into_it(monkeypatch, capsys):
     assert after.startswith("\n")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_no_encoding_of_a_terminal_is_an_error(encoding):
-    text = GRID.replace("  bars:", "  bars:\n    description: 日本 ± η")
-    Path("grid.yaml").write_text(text, encoding="utf-8")
-    run = "run grid.yaml -j 0 --trials 1 --set updates=20"
-    for command in (run, "table", "ls grid.yaml", "table -f markdown"):
-        result = CliRunner(charset=encoding).invoke(main, command.split())
-        assert result.exit_code == 0, result.exception
-        if command == "table":
-            assert ("日本" in result.output) == (encoding == "utf-8")
-            assert holds(result.output, "CD-1")
+def test_letters_that_a_terminal_does_not_have_are_question_marks(finished):
+    result = CliRunner(charset="latin-1").invoke(main, ["table", "out"])
+    assert result.exit_code == 0, result.exception
+    assert holds(result.output, "± 0|CD-1")
+    assert "????" in result.output  # for the line below the heads
 
 
 def test_trainings_without_end_are_begun_and_endless_rows_and_rates_are_refused():
-    long = "updates=1000000000000"
-    Path("grid.yaml").write_text(GRID)
-    refused = cbm("run", "grid.yaml", "--set", long, code=2)
-    assert problems_of(refused) == [("12", "bars.evaluate.every")]
-    assert holds(refused.stderr, "50,000,000,000|1,000,000,000,000")
+    Path("grid.yaml").write_text(GRID.replace("every: 20", "every: 1e9"))
+    long = "run", "grid.yaml", "--dry-run", "--set", "updates=1e12"
     with taking(100_000_000):
-        cbm("run", "grid.yaml", "--dry-run", "--set", long, "--set", "evaluate.every=1000000000")
-    long = "--set", "updates=100000000", "--set", "evaluate.every=100000000", "--set"
-    for change in (
-        "record={what: weight_norms, every: 1}",
-        "record={what: weight_norms, window: 0-100000000}",
-        "learning_rate={start: 0.1, decay: 0.9, every: 1 update}",
+        cbm(*long)
+    for field, change in (
+        ("evaluate.every", "evaluate.every=20"),
+        ("record.every", "record={what: weight_norms, every: 20}"),
+        ("record.window", "record={what: weight_norms, window: 0-50_000_000_000}"),
+        ("learning_rate.every", "learning_rate={start: 0.1, decay: 0.9, every: 20}"),
     ):
-        assert holds(cbm("run", "grid.yaml", *long, change, code=2).stderr, "100,000,000")
+        refused = cbm(*long, "--set", change, code=2)
+        assert [it.partition(".")[2] for _, it in problems_of(refused)] == [field]
+        assert holds(refused.stderr, "50,000,000,000|1,000,000,000,000")
 
 
 def test_an_npz_file_of_ours_is_one_of_numpy():
-    arrays = {"kind": np.array("rbm"), "W": np.arange(6.0).reshape(2, 3).T}
-    arrays |= {"names": np.array(["é", "Ω1"]), "none": np.zeros((0, 4), np.float32)}
-    arrays |= {"Ω": np.float32([1, 2])[::-1]}
+    arrays = {"W": np.arange(6.0).reshape(2, 3).T, "names": np.array(["é", "Ω1"])}
+    arrays |= {"none": np.zeros((0, 4), np.float32), "Ω": np.float32([1, 2])[::-1]}
     content = io.BytesIO(npz.npz_of(arrays))
-    found = np.load(content, allow_pickle=False)
+    for found in (np.load(content, allow_pickle=False), npz.read_npz(content)):
+        assert [*found] == [*arrays]
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array, strict=True)
     archive = zipfile.ZipFile(content)
     assert archive.testzip() is None
     assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-    for name, array in arrays.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array, strict=True)
-    assert [*found] == [*arrays] == [*npz.read_npz(content)]

@@ -14,7 +14,7 @@ from cbm_cli.text import LARGEST, whole_number
 from tests.builders import VALIDATOR, cbm, grid_text, problems_of, refusal
 
 DIGITS = "9" * 5000
-SPELLINGS = ("10", "1_0", "1E+1", "1.0e1", "10.0", "010", "1e1", "100e-1")
+SPELLINGS = ("10", "1_0", "1E+1", "1.0e1", "10.0", "010", "1e1")
 FIELDS = """
 rbm trials: # | seed: # | epochs: # | batch: # | chains: # | sampler: PCD-# | sampler: PT_#
 rbm data: {name: shifting-bar, size: 20, bar: #} | model: {kind: rbm, hidden: #}
@@ -41,7 +41,7 @@ def read(kind, field, value):
 @pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
 def test_every_field_reads_every_spelling(kind, field, value):
     expected = read(kind, field, value.replace("#", "10"))
-    for spelling in SPELLINGS[1:-2]:
+    for spelling in SPELLINGS[1:-1]:
         given = value.replace("#", spelling)
         found = read(kind, field, given)
         assert found.cells == expected.cells
@@ -63,13 +63,11 @@ def test_other_numbers_are_refused_at_their_place(kind, field, value):
         assert all(len(line) < 500 for line in str(error).splitlines())
 
 
-@pytest.mark.parametrize("text", [*SPELLINGS[:-1], "1.5", "1__0", "_1", "", "inf", "1e1.0"])
-def test_one_reader_knows_all_spellings(text):
-    assert whole_number(text) == (10 if text in SPELLINGS else text)
-
-
-def test_signs_and_numbers_of_any_length_are_read():
-    assert (whole_number(" +1e4 "), whole_number("-1e1"), whole_number(10.0)) == (10_000, -10, 10)
+def test_one_reader_knows_all_spellings_signs_and_numbers_of_any_length():
+    assert {whole_number(text) for text in (*SPELLINGS, 10.0)} == {10}
+    for text in ("1.5", "100e-1", "1__0", "_1", "", "inf", "1e1.0"):
+        assert whole_number(text) == text
+    assert (whole_number(" +1e4 "), whole_number("-1e1")) == (10_000, -10)
     assert whole_number(f"{LARGEST + 1}") == LARGEST + 1
     assert whole_number("1e400") == whole_number(DIGITS) == 10**20
     endless = DIGITS * 40 + "x"  # without end if each digit were read twice
