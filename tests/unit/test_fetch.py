@@ -1,16 +1,15 @@
-"""Fetching from a local server that serves right, wrong, truncated and stalled files."""
+"""Fetching from a local server that serves right, wrong, and truncated files."""
 
 import gzip
 import hashlib
 import http.server
 import threading
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cbm_cli.datasets import fetch as fetching
+from cbm_cli.datasets.fetch import TRIES
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.published import SOURCES, File
 from numpy.testing import assert_array_equal
@@ -42,12 +41,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         content = content[::-1] if mood == "wrong" else content
-        half = len(content) // 2
-        self.wfile.write(content[:half])
-        self.wfile.flush()
-        time.sleep(0.6 * (mood == "stalled"))  # that is longer than the timeout
-        if mood not in ("truncated", "stalled"):
-            self.wfile.write(content[half:])
+        self.wfile.write(content[: -9 if mood == "truncated" else None])
 
     def log_message(self, *arguments) -> None:
         """Keep quiet."""
@@ -169,14 +163,13 @@ BOTH = f"{sha256(TEXTS[FILE])}|{sha256(TEXTS[FILE][::-1])}"
     [
         ("wrong", 1, BOTH),
         ("missing", 1, "answers 404. By hand"),
-        ("truncated", fetching.TRIES, f"{fetching.TRIES} times"),
-        ("stalled", fetching.TRIES, f"{fetching.TRIES} times"),
+        ("broken", TRIES, f"answers 500, {TRIES} times"),
+        ("truncated", TRIES, f"{TRIES} times"),
     ],
 )
 def test_a_file_that_does_not_come_is_named_changes_nothing_and_may_come_later(
-    mood, tries, told, publish, server, place, monkeypatch
+    mood, tries, told, publish, server, place
 ):
-    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
     publish("one")
     server.moods[FIRST] = [mood] * (2 * tries - 1)  # what breaks off is asked for again
     before = {FILE: b"0,1\n", "toy.valid.data": TEXTS["toy.valid.data"]}
@@ -198,22 +191,17 @@ def test_without_a_network_one_line_shows_what_to_put_where(publish, server, pla
 
 
 def test_a_set_that_fails_does_not_keep_the_others_from_coming(server, place, monkeypatch):
-    for name in ("web", "rcv1"):
-        (form,) = SOURCES[name].forms
-        form = tuple(replace(one, urls=(f"{server.address}/{one.stem}",)) for one in form)
-        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], forms=(form,)))
-    refused = cbm("data", "fetch", "web", "dna", "rcv1", code=2)
-    assert [line.partition(":")[0] for line in str(refused.error).splitlines()] == ["web", "rcv1"]
-    assert holds(refused.stderr, "web.npz|rcv1.train.data|404")
+    (form,) = SOURCES["web"].forms
+    form = tuple(replace(one, urls=(f"{server.address}/{one.stem}",)) for one in form)
+    monkeypatch.setitem(SOURCES, "web", replace(SOURCES["web"], forms=(form,)))
+    told = cbm("data", "fetch", "web", "dna", "web-reshuffled", code=2).error
+    assert [line.partition(":")[0] for line in str(told).splitlines()] == ["web", "web-reshuffled"]
+    assert holds(told, "web.npz|404|web.trainvalid.data.gz|web.test.data.gz")
     assert_whole(place)
 
 
 def test_what_cannot_be_fetched_is_said(publish):
-    for name, told in (
-        ("dan", "dan|dna"),
-        ("shifting-bar", "shifting-bar"),
-        ("web-reshuffled", "web.trainvalid.data.gz|web.test.data.gz"),
-    ):
+    for name, told in (("dan", "dan|dna"), ("shifting-bar", "shifting-bar")):
         assert holds(cbm("data", "fetch", name, code=2).stderr, told)
 
 

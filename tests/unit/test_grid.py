@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Data, Model, Settings, TableSpec
+from cbm_cli.grid.settings import TableSpec
 
 from tests.builders import PAPER, cbm, check_mistake, grid_text, mistakes, problems_of, refusal
 
@@ -26,7 +26,6 @@ experiments:
 """
 FIELDS = PLAIN.partition("toy:\n")[2]
 SEVERAL = f"defaults:\n{FIELDS}experiments: {{a: {{}}, b: {{}}, c: {{}}}}\n"
-BAR = Data(name="shifting-bar", size=9, bar=1)
 
 
 def read(text, *args, **named):
@@ -44,49 +43,11 @@ def refused(*args, **named):
     return refusal(read, *args, **named)
 
 
-def settings(**changes):
-    """Return the only cell of PLAIN, with changes."""
-    plain = {"data": BAR, "model": Model(kind="rbm", hidden=4), "offsets": "dd^b_s"}
-    return Settings(**plain | {"sampler": "PT_10", "learning_rate": 0.1, "updates": 100} | changes)
-
-
 def without(field):
     return "".join(line for line in PLAIN.splitlines(True) if f" {field}:" not in line)
 
 
 # ---- What a grid expands to ----
-
-
-def test_axes_multiply_in_the_order_they_are_written():
-    text = without("sampler").replace("hidden: 4", "hidden: [4, 8]")
-    text = text.replace("toy:", "toy:\n    sampler: [CD-1, PT_10]")
-    found = cells(text.replace("{name", "{flip: [false, true], name"))
-    axes = [(cell.sampler, cell.data.flip, cell.model.hidden) for cell in found]
-    assert axes == [*product(("CD-1", "PT_10"), (False, True), (4, 8))]
-    assert found[2] == settings(sampler="CD-1", data=BAR.model_copy(update={"flip": True}))
-
-
-def test_exclude_drops_cells_in_which_all_holds():
-    text = PLAIN.replace("bar: 1", "bar: 1, flip: [false, true]").replace("0.1", "[0.1, 0.2, 0.3]")
-    data = "data: {flip: on, name: [dna, shifting-bar]}"
-    conditions = f"{{offsets: dd_s^b, learning_rate: [0.20, .1], {data}}}, {{learning_rate: 0.3}}"
-    found = cells(text.replace("dd^b_s", "[dd^b_s, 00]") + f"    exclude: [{conditions}]\n")
-    kept = [(cell.data.flip, cell.offsets, cell.learning_rate.start) for cell in found]
-    both = [(False, "dd^b_s"), (False, "00"), (True, "00")]
-    assert kept == [(flip, offsets, rate) for flip, offsets in both for rate in (0.1, 0.2)]
-
-
-def test_when_changes_cells_in_order_and_each_change_sees_those_before():
-    when = """\
-    when:
-      - {if: {offsets: 00}, set: {init: zero, data: {name: shifting-bar, size: 8, bar: 1}}}
-      - {if: {init: zero, data: {size: 8}}, set: {epochs: 7, weight_decay: 0.2}}
-      - {if: {batch: 100, momentum: 0}, set: {weight_scale: 0.3}}
-"""
-    small = {"data": Data(name="shifting-bar", size=8, bar=1), "offsets": "00", "init": "zero"}
-    length = {"updates": None, "epochs": 7, "weight_decay": {"l2": 0.2}, "weight_scale": 0.3}
-    found = cells(PLAIN.replace("dd^b_s", "[00, dd^b_s]") + when)
-    assert found == (settings(**small, **length), settings(weight_scale=0.3))
 
 
 def test_defaults_serve_where_an_experiment_is_silent():
@@ -127,7 +88,7 @@ def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out():
 def test_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
     (tmp_path / "grid.yaml").write_bytes(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode())
     toy = read_grid(tmp_path / "grid.yaml").experiments["toy"]
-    assert (toy.cells, toy.trials, toy.seed) == ((settings(),), 25, 1)
+    assert (toy.cells, toy.trials, toy.seed) == (cells(PLAIN), 25, 1)
 
 
 def test_trial_k_has_the_same_seed_in_every_cell():
@@ -241,7 +202,6 @@ def test_of_two_values_none_wins_in_silence(grid):
 
 MISTAKES = """
 rbm weight_scal weight_scale = !@weight_scal: 1
-rbm <<* data = !@<<: {momentum: 0.5}
 rbm data mnst mnist = @mnst
 rbm data rows.csv path = @rows.csv
 rbm data.size* shifting-bar 9 1 = @shifting-bar
@@ -259,8 +219,7 @@ rbm model.hidden = !@model: {kind: rbm}
 rbm model 4 kind hidden = !@model: 4
 rbm data* = !data:; weight_scale: [1, 2, 3]
 rbm model.kind rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
-rbm offsets* 0 1 2 = [00, @0]
-rbm learning_rate 0 = @0 | @-0.5
+rbm learning_rate 0 = @0
 rbm learning_rate.decay 1 = {start: 1, decay: @1, every: 5}
 rbm learning_rate.decay* every = {start: 1, decay: @0.9}
 rbm learning_rate.every* decay = {start: 1, every: @5}
@@ -278,11 +237,9 @@ rbm chains 1 = @0
 rbm momentum 1 = @1
 rbm momentum 0 -0.1 = @-0.1
 rbm weight_decay 0 -1 = @-1
-rbm weight_decay.l1 inf = {l1: @inf}
 rbm batch full 1 0 = @0
 rbm evaluate.every = {every: @5 minutes}
 rbm trials = @0 | @[1, 2]
-rbm seed 0 -1 = @-1
 rbm table.groups* model_hiden model_hidden = {groups: [data, @model_hiden]}
 rbm table.rows* evaluate_every record_every = {rows: @every}
 rbm table.columns* data rows = {rows: [data, init], columns: [@data]}
@@ -306,18 +263,6 @@ rbm start_from.path* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
 @pytest.mark.parametrize(("text", "place", "accepted", "named"), mistakes(MISTAKES))
 def test_one_mistake_is_reported_once_with_its_place(text, place, accepted, named):
     check_mistake(refused(text), text, place, accepted, named)
-
-
-def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
-    axes = "    offsets: [00, d0^b_s, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n    chains: [2, 4]\n"
-    found = cells(without("offsets").replace("PT_10", "[PCD-1, PT_10]") + axes)
-    assert len(set(found)) == len(found) == (1 + 2 + 2) * (1 + 2)
-    chains = {(cell.sampler, cell.chains) for cell in found}
-    assert chains == {("PT_10", None), ("PCD-1", 2), ("PCD-1", 4)}
-    factors = {(it.offsets, it.sliding_factor.visible, it.sliding_factor.hidden) for it in found}
-    moving = {("d0^b_s", nu, 0.01) for nu in (0.1, 0.2)} | {("dd^b_s", nu, nu) for nu in (0.1, 0.2)}
-    assert factors == {("00", 0.01, 0.01)} | moving
-    assert settings(offsets="00") in found  # the same settings, and so the same run-id
 
 
 def test_each_value_needs_an_effect_on_some_cell():

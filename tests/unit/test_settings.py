@@ -122,6 +122,23 @@ rbm learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}; exc
   set: {learning_rate: {start: 0.3, decay: 0.5, every: 5}}}]
   -> learning_rate.start learning_rate.decay learning_rate.every
   = 0.1 0.5 10 epochs | 0.2 0.5 10 epochs | 0.3 0.5 5 updates
+# Axes multiply in the order in which they are written; all of a condition must hold
+rbm data: {name: shifting-bar, size: 9, bar: 1, flip: [no, yes]}; learning_rate:
+  [0.1, 0.2, 0.3]; offsets: [dd^b_s, 00]; exclude: [{learning_rate: 0.3}, {offsets: dd_s^b,
+  learning_rate: [0.20, .1], data: {flip: on, name: [dna, shifting-bar]}}]
+  -> data.flip learning_rate.start offsets = False 0.1 dd^b_s | False 0.1 00 | False 0.2 dd^b_s
+  | False 0.2 00 | True 0.1 00 | True 0.2 00
+# A change sees those before it
+rbm offsets: [00, dd^b]; when: [{if: {offsets: 00}, set: {init: zero, weight_decay: 0.2}},
+  {if: {init: zero, weight_decay: {l2: 0.2}}, set: {updates: 7, momentum: 0.5}},
+  {if: {batch: 100, momentum: 0}, set: {weight_scale: 0.3}}]
+  -> init weight_decay.l2 updates epochs momentum weight_scale
+  = zero 0.2 7 None 0.5 0.01 | inverse-sigmoid 0.0 None 3 0.0 0.3
+# Cells that differ in what has no effect are one cell
+rbm offsets: [00, d0^b_s, dd^b_s]; sliding_factor: [0.1, 0.2]
+  -> offsets sliding_factor.visible sliding_factor.hidden
+  = 00 0.01 0.01 | d0^b_s 0.1 0.01 | d0^b_s 0.2 0.01 | dd^b_s 0.1 0.1 | dd^b_s 0.2 0.2
+rbm sampler: [PCD-1, PT_10]; chains: [2, 4] -> sampler chains = PCD-1 2 | PCD-1 4 | PT_10 None
 # Constant offsets have no sliding factor
 rbm sliding_factor: 1; offsets: dd^b_s -> sliding_factor.visible sliding_factor.hidden = 1.0 1.0
 rbm sliding_factor: 0.1; offsets: hd^b_s
