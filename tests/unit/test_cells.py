@@ -3,7 +3,6 @@
 from math import inf, nan
 from types import SimpleNamespace
 
-import cbm_cli as cbm_api
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +12,7 @@ from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 
+from tests.builders import cbm
 from tests.golden import outputs
 from tests.journals import change_manifest
 
@@ -27,10 +27,10 @@ COSTS |= {"test_cost_min_update": [100, 200, 100, 300]}
 COSTS |= {"valid_cost_min_update": [80, 160, 100, 280]}
 
 
-def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
-    trials = Trials(pd.DataFrame(columns), None)
-    rows = np.arange(len(trials.frame))
-    return Cell({}, trials, rows, Measure(Metric(metric), scale, statistic), planned)
+def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0, curves=()):
+    frame, store = pd.DataFrame(columns), SimpleNamespace(curves=lambda *_: curves)
+    measure = Measure(Metric(metric), scale, statistic)
+    return Cell({"run_id": "r"}, Trials(frame, store), np.arange(len(frame)), measure, planned)
 
 
 METRIC = "valid_log_likelihood"
@@ -43,22 +43,16 @@ DISPROVED += [[30, 3, -5.5, -5.6, 60], [40, 4, 3, -8, 0]]
 def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic):
     value, bounded = (-8, True) if statistic == "final" else (-5.5, False)
     outcome = Outcome(ESTIMATED, np.array(DISPROVED, float), {}, None, 1.0)
-    row = {"trial": 0, "experiment": "x", "run_id": "r", "n_valid": 2, **outcome.summary()}
+    row = {"trial": 0, "n_valid": 2, **outcome.summary()}
     assert row[f"{METRIC}_max_update"] == 30
     ends = [row[f"{METRIC}_at_most_{it}"] for it in ("max", "best_valid", "final")]
     assert ends == [-5.6, -5.6, -8]
     curve = pd.DataFrame(outcome.curve, columns=ESTIMATED)
-
-    def cell_with(curve):
-        trials = Trials(pd.DataFrame([row]), SimpleNamespace(curves=lambda *_: [curve]))
-        measure = Measure(Metric(METRIC), "total", statistic)
-        return Cell({"run_id": "r"}, trials, np.array([0]), measure, 1)
-
-    cell = cell_with(curve)
+    cell = cell_of([row], METRIC, "total", statistic, curves=[curve])
     assert (cell.value.tolist(), cell.bounded.tolist()) == ([2 * value], [bounded])
     assert cell.curves()[0].tolist() == [-18, -12, -14, -11, -16]
     if statistic == "max-of-mean":
-        late = cell_with(curve.iloc[[0, 2, 4]])
+        late = cell_of([row], METRIC, "total", statistic, curves=[curve.iloc[[0, 2, 4]]])
         assert (late.value.tolist(), late.bounded.tolist()) == ([-14], [True])
 
 
@@ -79,13 +73,24 @@ def test_a_log_likelihood_above_0_is_shown_as_at_most_0(statistic):
     assert cell_of(infinite, metric, statistic=statistic).diverged == 1
 
 
-def test_a_trial_that_was_never_evaluated_leaves_no_maximum_of_the_mean():
-    curves = [pd.DataFrame({"update": [*range(n)], METRIC: -5.0}) for n in (3, 1)]
-    store = SimpleNamespace(curves=lambda *_: curves)
-    trials = Trials(pd.DataFrame({"trial": [0, 1], "n_valid": 2, "diverged": nan}), store)
-    measure = Measure(Metric(METRIC), "total", "max-of-mean")
-    cell = Cell({"run_id": "r"}, trials, np.arange(2), measure, 2)
-    assert np.isnan(cell.value).all()
+LEVEL = [[-1, -9, -5, -8], [-1, -9, -7, -2]]
+
+
+@pytest.mark.parametrize(
+    ("curves", "values", "update"),  # by trial
+    [
+        ([*LEVEL, [-1, -3, nan, nan]], [-9, -9, -3], 50),  # nothing counts from a divergence on
+        ([LEVEL[0][:3], LEVEL[1]], [-5, -2], 150),  # one stops early
+        ([LEVEL[0], [-1]], [], nan),  # one was never evaluated
+    ],
+)
+def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(curves, values, update):
+    frames = [pd.DataFrame({"update": range(0, 50 * len(it), 50), METRIC: it}) for it in curves]
+    lost = [60 if it[-1] != it[-1] else nan for it in curves]
+    known = {"trial": range(len(curves)), "n_valid": 2, "diverged": lost}
+    cell = cell_of(known, METRIC, statistic="max-of-mean", curves=frames)
+    assert cell.value.tolist() == values
+    assert cell.best_update == pytest.approx(update, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -123,32 +128,14 @@ def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
     assert cell_of(COSTS | {"batch": "full"}, "test_cost").epochs.tolist() == [100, 200, 300]
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return outputs.unpack(tmp_path_factory.mktemp("cells"))
-
-
-@pytest.mark.parametrize("statistic", ["best-valid", "max-of-mean"])
-def test_tables_and_pictures_show_the_value_that_the_table_of_the_grid_asks_for(results, statistic):
-    store = Results(results).store("encoder")
-    asked = {"statistic": statistic, "metric": "train_cost"}
-    change_manifest(store.folder, lambda manifest: manifest["table"].update(asked))
-    values, finals = [], []  # from the curves, without the untrained machine
-    for cell in store.manifest().cells:
-        both = [it.set_index("update").iloc[1:] for it in store.curves(cell["run_id"], range(2))]
-        costs = pd.concat([curve["train_cost"] for curve in both], axis=1)
-        value = {
-            "best-valid": [curve["train_cost"][curve["valid_cost"].idxmin()] for curve in both],
-            "max-of-mean": costs.loc[costs.mean(axis=1).idxmin()],
-        }
-        values.append(pytest.approx([*value[statistic]]))
-        finals.append(pytest.approx([*costs.iloc[-1]]))
-    means = [np.mean(its.expected) for its in values]
-    assert [*cbm_api.open_results(results).table("encoder")["mean"]] == pytest.approx(means)
-    for options, pale in ({}, values), ({"statistic": "final"}, []):
-        panels = draw(Results(results), "finals", ["encoder"], Options(**options))
+def test_tables_and_pictures_show_the_statistic_that_the_grid_asks_for(tmp_path):
+    results = outputs.unpack(tmp_path)
+    asked = cbm("table", results, "encoder", "--statistic", "max-of-mean").stdout
+    assert "train cost's mean over trials" in asked
+    change = {"statistic": "max-of-mean"}
+    change_manifest(results / "encoder", lambda manifest: manifest["table"].update(change))
+    assert cbm("table", results, "encoder").stdout == asked
+    for statistic, shares in ((None, [0.25, 1] * 2), ("final", [1] * 2)):
+        panels = draw(Results(results), "finals", ["encoder"], Options(statistic=statistic))
         clouds = compose(panels).figure.axes[0].collections
-        heights = {True: [], False: []}
-        for cloud in clouds:
-            heights[cloud.get_facecolor()[0, 3] < 1].append([*cloud.get_offsets()[:, 1]])
-        assert heights == {True: pale, False: finals}
+        assert [cloud.get_facecolor()[0, 3] for cloud in clouds] == shares

@@ -35,14 +35,6 @@ def results(tmp_path_factory):
     return run_grid(f"{sweep}  slow:\n{slow}", "sweep", "slow", folder=folder)
 
 
-@pytest.fixture(scope="module")
-def choosing(results):
-    """The same results of a grid that chooses."""
-    copy = shutil.copytree(results, results.parent / "choosing")
-    change_manifest(copy / "sweep", lambda it: it["table"].update(choose=["learning_rate"]))
-    return copy
-
-
 def records(results, *options):
     return [*csv.DictReader(io.StringIO(cbm("table", results, *options, "-f", "csv").stdout))]
 
@@ -88,7 +80,9 @@ def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(r
             assert found == pytest.approx([*its.loc[best, columns]])
 
 
-def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
+def test_the_grid_chooses_too_and_options_come_before_it(results, tmp_path):
+    choosing = shutil.copytree(results, tmp_path / "choosing")
+    change_manifest(choosing / "sweep", lambda it: it["table"].update(choose=["learning_rate"]))
     assert records(choosing, "sweep") == records(results, "sweep", *BY_RATE)
     assert cbm_api.open_results(choosing).table("sweep")["learning_rate"].size == 2
     assert len(records(choosing, "sweep", "--choose", "none")) == 6
@@ -108,18 +102,18 @@ def test_a_chosen_setting_is_not_a_axis_of_the_table():
     assert read_grid("grid.yaml", {"learning_rate": "0.1"}, text=text)
 
 
-def made_cells(*cells, trials=3):
-    """Cells of a hand-made summary: settings, and for each trial a validation and a test value."""
+def made_cells(*cells):
+    """Cells of a hand-made summary: settings, and for each of three trials its validation cost."""
     rows = [
         {"run_id": str(n), "trial": trial, "diverged": np.nan if np.isfinite(v) else 9.0}
-        | {"valid_cost_min": v, "valid_cost_final": v, "test_cost_final": t, "test_cost_min": t}
-        | {"test_cost_best_valid": t, "n_test": 5, "experiment": "e", "norm_final": 1.0}
+        | {"valid_cost_min": v, "valid_cost_final": v, "test_cost_final": 10 - v}
+        | {"test_cost_min": 10 - v, "test_cost_best_valid": 10 - v, "n_test": 5, "norm_final": 1.0}
         for n, (_, values) in enumerate(cells)
-        for trial, (v, t) in enumerate(values)
+        for trial, v in enumerate(values)
     ]
     settings = [{"run_id": str(n), "data": "d", **own} for n, (own, _) in enumerate(cells)]
     axes = {"groups": (), "rows": ("rate",), "columns": ("offsets",)}
-    manifest = made_manifest(settings, trials, metric="test_cost", **axes)
+    manifest = made_manifest(settings, 3, metric="test_cost", **axes)
     return make_cells(Trials(pd.DataFrame(rows), None), manifest, Measure(Metric("")))
 
 
@@ -128,25 +122,25 @@ def of_rate(rate, values, offsets="00"):
     return {"rate": rate, "offsets": offsets}, values
 
 
-def chosen(cells, *names, by="valid"):
-    return [cell.choice for cell in with_measure(cells, Choosing(names, by, "--"))]
+def chosen(cells, *names, by="valid", metric=None):
+    return with_measure(cells, Choosing(names, by, "--"), metric)
+
+
+def choices(*arguments, **options):
+    return [cell.choice for cell in chosen(*arguments, **options)]
 
 
 def test_of_costs_the_lowest_wins_and_what_diverges_loses():
-    low, high = [(1.0, 9.0)] * 3, [(2.0, 1.0)] * 3
-    lost = [(0.1, 9.0), (0.1, 9.0), (np.inf, 9.0)]
+    low, high, lost = [1.0] * 3, [2.0] * 3, [0.1, 0.1, np.inf]
     equal = of_rate(1, low, "dd"), of_rate(2, low[:2], "dd")  # the first of the grid
     cells = made_cells(of_rate(1, high), of_rate(2, low), of_rate(3, lost), *equal)
-    found = chosen(cells, "rate")
-    both = [(it.values["rate"], it.mean, it.complete, it.at_end) for it in found]
-    assert both == [(2, 1.0, True, False), (1, 1.0, False, False)]  # of two each is at an end
-    first, *_ = with_measure(cells, Choosing(("rate",), "valid", "--")).cells
-    assert first.mean == 9.0  # its test value
+    found = [(it.values["rate"], it.mean, it.complete, it.at_end) for it in choices(cells, "rate")]
+    assert found == [(2, 1.0, True, False), (1, 1.0, False, False)]  # of two each is at an end
+    assert next(iter(chosen(cells, "rate"))).mean == 9.0  # its test value
     for cost in (lambda rate: rate, lambda rate: 9 - rate):
-        ends = made_cells(*(of_rate(r, [(cost(r), r)] * 3) for r in (3, 1, 2)))
-        assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
-    alone, part = of_rate(1, [(1.0, 1.0)]), of_rate(2, [(0.5, 1.0), (np.inf, 1.0)])
-    (choice,) = chosen(made_cells(alone, part), "rate")
+        ends = made_cells(*(of_rate(r, [cost(r)] * 3) for r in (3, 1, 2)))
+        assert [choice.at_end for choice in choices(ends, "rate")] == [True]
+    (choice,) = choices(made_cells(of_rate(1, [1.0]), of_rate(2, [0.5, np.inf])), "rate")
     assert choice.values == {"rate": 1}  # one trial, and a finite value
     error = refusal(chosen, cells, "rate", by="train")  # a part that is not there
     assert problems_of(error) == [("--by train", "")]
@@ -155,13 +149,12 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
 
 
 def test_a_choice_has_rivals_or_none_and_numbers_or_words():
-    none, part = [(np.inf, 9.0)] * 3, [(0.5, 9.0), (np.inf, 9.0), (np.inf, 9.0)]
+    none, part = [np.inf] * 3, [0.5, np.inf, np.inf]
     words, alone = of_rate("2, 1 from 9 epochs", none), of_rate(1, part, "dd")
     cells = made_cells(of_rate(1, none), of_rate(2, part), words, alone)  # one value is enough
     for metric in ("test_cost", "norm"):  # which has no best: the table's metric decides
-        found = with_measure(cells, Choosing(("rate",), "valid", "--"), metric)
-        assert [cell.choice.values["rate"] for cell in found] == [2, 1]
-        assert not any(cell.choice.at_end for cell in found)
+        found = choices(cells, "rate", metric=metric)
+        assert [(choice.values["rate"], choice.at_end) for choice in found] == [(2, 0), (1, 0)]
     each = [{"rate": 1, "data": "x"}, {"rate": 1, "data": "y"}, {"rate": 2, "data": "y"}]
     several = made_cells(*((it | {"offsets": "00"}, part) for it in each))
     assert "different data" in str(refusal(chosen, several, "rate", "data"))
@@ -169,9 +162,9 @@ def test_a_choice_has_rivals_or_none_and_numbers_or_words():
 
 def test_settings_that_are_chosen_together_vary_together():
     settings = [{"rate": r, "length": n, "offsets": "00"} for r, n in ((1, 100), (2, 50))]
-    together = made_cells(*((its, [(its["rate"],) * 2] * 3) for its in settings))
+    together = made_cells(*((its, [its["rate"]] * 3) for its in settings))
     assert "length" in str(refusal(chosen, together, "rate"))
-    (choice,) = chosen(together, "rate", "length")
+    (choice,) = choices(together, "rate", "length")
     assert choice.values == {"rate": 1, "length": 100}
 
 
@@ -181,8 +174,8 @@ def test_an_experiment_without_the_setting_is_named(results):
 
 def test_letters_show_the_choice_of_a_cell_where_cells_differ():
     values = {("00", 1): 2.0, ("00", 2): 1.0, ("dd", 1): 1.0, ("dd", 2): 2.0}
-    cells = made_cells(*(of_rate(r, [(v, v)] * 3, o) for (o, r), v in values.items()))
-    table = build_table(with_measure(cells, Choosing(("rate",), "valid", "--")))
+    cells = made_cells(*(of_rate(r, [v] * 3, o) for (o, r), v in values.items()))
+    table = build_table(chosen(cells, "rate"))
     found = [(entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries]
     assert found == [(2, "b"), (1, "a")]
     sheet = table.sheet()

@@ -2,18 +2,16 @@
 
 import errno
 import io
-import json
 import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -30,7 +28,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.builders import cbm, numbers, problems_of, refusal, summary
+from tests.builders import cbm, numbers, problems_of, refusal
 from tests.journals import change_manifest, damage, finished_in, lines_of
 from tests.processes import until
 from tests.trainings import coins, rbm_settings
@@ -187,7 +185,6 @@ def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, mon
     fsync.side_effect = None
     until(lambda: there(0, 1, 2) and len(said) == 2, 5)
     assert said[1].startswith(f"{path}: ")
-    assert not Journal(path).read().damaged
     found.append(record(3))
     until(lambda: there(0, 1, 2, 3), 5)
     assert len(said) == 2
@@ -237,17 +234,12 @@ def test_the_state_of_a_trial_stays_until_the_trial_is_on_disk(tmp_path, monkeyp
     assert finished_in(Store(store.folder)) == [(RUN, 0)]
 
 
-def test_the_bytes_of_a_journal_depend_on_nothing_but_its_trials(finished):
-    for more in (["--set", "sampler=PT_4", "--trials", 1], ["--trials", 1], []):
-        run("other", *more)
-    path = Path("other/bars/trials.jsonl")
+def test_a_run_puts_the_lines_of_trials_in_the_order_of_the_grid(store):
+    path = Path("out/bars/trials.jsonl")
     path.write_bytes(b"".join(reversed(path.read_bytes().splitlines(keepends=True))))
-    run("other")
-    one, two = (lines_of(f"{folder}/bars") for folder in ("out", "other"))
-    assert [*one] == [*two]
-    for mine, yours in zip(one.values(), two.values(), strict=True):
-        timeless = {"seconds": 0, "seal": ""}
-        assert json.loads(mine) | timeless == json.loads(yours) | timeless
+    run("out")
+    runs = [cell["run_id"] for cell in store.manifest().cells]
+    assert [*lines_of()] == [*product(runs, (0, 1))]
 
 
 def test_where_all_records_are_damaged_they_are_named_and_there_are_not_rows(store):
@@ -267,17 +259,15 @@ def test_where_all_records_are_damaged_they_are_named_and_there_are_not_rows(sto
 
 def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
     run_id, number = cbm("best", "out").stdout.strip().removeprefix("out/").split(":")
-    best = max(float(row["train_log_likelihood_final"]) for row in summary("out"))
     cbm("export", f"out/{run_id}:{number}", "-o", "m.npz")
     assert Path("m.npz").read_bytes() == store.machine(run_id, int(number))[1]
-    part, data = run_id[-10:], "bars-and-stripes:size=2"
+    part, data, answers = run_id[-10:], "bars-and-stripes:size=2", set()
     Path("out").rename("results")
     for name in (f"{part}:{number}", f"results/{part}:{number}", "m.npz"):
-        answer = json.loads(cbm("evaluate", name, "--data", data, "--json").stdout)
-        # in float64; it trained in float32
-        assert answer["log_likelihood"]["mean"] == pytest.approx(best, abs=1e-7)
+        answers.add(cbm("evaluate", name, "--data", data, "--json").stdout)
         cbm("sample", name, "-o", "x.npz", "-n", 5, "--steps", 2)
         cbm("features", name, "--data", data, "-o", "features.npz")
+    assert len(answers) == 1
     for name, hint in (
         ("rbm-3:0", run_id),  # several runs
         (f"{part}:9", "2 trials"),
@@ -287,7 +277,6 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
         (f"{part}:0 {part}:1", "RUN:TRIAL"),
     ):
         assert hint in cbm("export", *name.split(), "-o", "y.npz", code=2).stderr
-    assert not Path("y.npz").exists()
 
 
 MANIFEST = Path("out/bars/manifest.json")
@@ -300,33 +289,27 @@ HARMS = {
 }
 
 
+REPORT = "report out -o page.html"
+READERS = ["ls out", "ls out bars later", "table out", "best out", REPORT]
+READERS += ["evaluate out --exact -j 0", "verify out --sample 2 -j 0"]
+
+
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_manifest_that_cannot_be_read_is_named(store, harm):
+def test_a_manifest_that_cannot_be_read_is_named_and_costs_its_experiment_alone(store, harm):
     key = finished_in(store)[0]
     machine = store.machine(*key)[1]
+    shutil.copytree("out/bars", "out/later")
     HARMS[harm]()
-    for command in ("table out", "ls out", "best out"):
+    for command in READERS:
         refused = cbm(*command.split(), code=2)
         assert problems_of(refused) == [(str(MANIFEST), "")]
         assert "keeps finished trials" in refused.stderr
+        assert "later" in Path("page.html").read_text() if command == REPORT else refused.stdout
+    with pytest.warns(UserWarning, match=str(MANIFEST)):
+        assert {*open_results("out").summaries()["experiment"]} == {"later"}
     assert find_machine(Path(f"out/{key[0]}:0"))[1] == machine  # which is not damaged
     assert [8] in numbers(run("out"))
     assert store.manifest().trials == 2  # written again
-
-
-@pytest.mark.parametrize("harm", ["cut", "missing"])
-def test_a_manifest_that_cannot_be_read_costs_its_experiment_and_no_other(store, harm):
-    shutil.copytree("out/bars", "out/later")
-    report, evaluate = "report out -o page.html", "evaluate out --exact -j 0"
-    commands = ["ls out", "ls out bars later", "table out", "best out", report, evaluate]
-    commands.append("verify out --sample 2 -j 0")
-    HARMS[harm]()
-    for command in commands:
-        refused = cbm(*command.split(), code=2)
-        assert problems_of(refused) == [(str(MANIFEST), "")]
-        assert "later" in Path("page.html").read_text() if command == report else refused.stdout
-    with pytest.warns(UserWarning, match=str(MANIFEST)):
-        assert {*open_results("out").summaries()["experiment"]} == {"later"}
 
 
 @pytest.mark.parametrize("command", ["ls out", "best out bars", "run grid.yaml -o out -j 0"])
@@ -334,18 +317,14 @@ def test_a_manifest_that_cannot_be_read_costs_its_experiment_and_no_other(store,
 def test_what_may_not_be_read_is_named_and_not_taken_for_missing(
     store, monkeypatch, place, command
 ):
-    path = Path("out", place)
+    path, real = Path("out", place), io.open
 
-    def refusing(real):
-        def call(given, *others, **named):
-            if not isinstance(given, int) and Path(given) == path:
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(given))
-            return real(given, *others, **named)
+    def refusing(given, *others, **named):
+        if given == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(given))
+        return real(given, *others, **named)
 
-        return call
-
-    for owner, name in ((io, "open"), (os, "listdir"), (Path, "read_bytes")):
-        monkeypatch.setattr(owner, name, refusing(getattr(owner, name)))
+    monkeypatch.setattr(io, "open", refusing)
     said = cbm(*command.split(), code=2).stderr
     assert str(path) in said
     assert os.strerror(errno.EACCES) in said
@@ -363,19 +342,6 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(store):
         cbm("table", "out")
         cbm("run", "grid.yaml", "-o", "out", "--dry-run")
     run("out")
-
-
-def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
-    code = "import pathlib, time; from cbm_cli.results.writing import locked\n"
-    code += f"with locked(pathlib.Path({str(tmp_path)!r})): print(flush=True); time.sleep(60)"
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    holder.stdout.readline()
-    with pytest.raises(CbmError, match=f"process {holder.pid} on"), locked(tmp_path):
-        pass
-    holder.kill()
-    holder.communicate()
-    with locked(tmp_path):
-        assert (tmp_path / ".cbm-writer").read_text().startswith(f"process {os.getpid()} on ")
 
 
 @pytest.mark.parametrize("number", ["ENOSYS", "ENOLCK"])
