@@ -32,11 +32,6 @@ class Header(NamedTuple):
     by_columns: bool  # Fortran's order of the values
     dtype: np.dtype
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of the array."""
-        return prod(self.shape) * self.dtype.itemsize
-
 
 def read_npz(
     source: Path | BinaryIO, names: Collection[str] | None = None, where: str = ""
@@ -52,8 +47,8 @@ def read_npz(
         check_size(sum(member.file_size for member in members.values()))
         arrays = {}
         for name, member in members.items():
-            with located(member.filename, "NPY"), archive.open(member) as stream:
-                arrays[name] = _array(stream, member.file_size)
+            with located(member.filename, "NPY"):
+                arrays[name] = read_npy(archive.read(member))
         return arrays
 
 
@@ -76,7 +71,7 @@ def _header_of(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
 
 
 def npz_headers(source: BinaryIO) -> dict[str, Header]:
-    """Return the headers of the arrays of an NPZ file by name, without reading them; raises as `read_npy`."""
+    """Return the headers of the arrays of an NPZ file by name, without reading them; raises as `read_npz`."""
     headers = {}
     with zipfile.ZipFile(source) as archive:
         for name, member in _members(archive).items():
@@ -87,7 +82,17 @@ def npz_headers(source: BinaryIO) -> dict[str, Header]:
 
 def read_npy(content: bytes) -> NDArray:
     """Return the array of an NPY file; ValueError or CbmError, among others, for a damaged one."""
-    return _array(io.BytesIO(content), len(content))
+    stream = io.BytesIO(content)
+    header = _header(stream)
+    if header.dtype.hasobject:
+        raise CbmError("holds pickled objects; save plain arrays, since reading objects can run code")
+    values, size = memoryview(content)[stream.tell() :], prod(header.shape) * header.dtype.itemsize
+    if len(values) != size:
+        raise ValueError(f"{len(values):,} bytes of the {size:,} in its header")
+    if header.dtype.kind == "U" and (np.frombuffer(values, f"{header.dtype.str[0]}u4") > maxunicode).any():
+        raise ValueError("text of characters that do not exist")
+    array = np.ndarray(header.shape, header.dtype, values, order="F" if header.by_columns else "C")
+    return array.copy("K")
 
 
 def content_of(path: Path) -> bytes:
@@ -127,20 +132,6 @@ def check_size(size: int) -> None:
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     names = (member for member in archive.infolist() if member.filename.endswith(".npy"))
     return {member.filename.removesuffix(".npy"): member for member in names}
-
-
-def _array(stream: IO[bytes], size: int) -> NDArray:
-    """Return the array of an NPY file of ``size`` bytes."""
-    header = _header(stream)
-    if header.dtype.hasobject:
-        raise CbmError("holds pickled objects; save plain arrays, since reading objects can run code")
-    if (there := size - stream.tell()) != header.bytes:
-        raise ValueError(f"{there:,} bytes of the {header.bytes:,} in its header")
-    content = stream.read()  # to the end, where a ZIP file has a checksum; `ndarray` refuses less of it
-    if header.dtype.kind == "U" and (np.frombuffer(content, f"{header.dtype.str[0]}u4") > maxunicode).any():
-        raise ValueError("text of characters that do not exist")
-    array = np.ndarray(header.shape, header.dtype, content, order="F" if header.by_columns else "C")
-    return array.copy("K")
 
 
 def _header(stream: IO[bytes]) -> Header:

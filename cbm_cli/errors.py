@@ -16,18 +16,17 @@ class CbmError(Exception):
     """
 
     exit_code = 2
+    _begins_with_field = True
 
     def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(f"{field}: {message}" if field else message)
+        super().__init__(f"{field}: {message}" if field and self._begins_with_field else message)
         self.field, self.message = field, message
 
 
 class FieldError(CbmError, ValueError):
     """A value that does not fit; ``field`` is the one to look at first, dotted where nested, or empty."""
 
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
+    _begins_with_field = False
 
 
 class IncompleteError(CbmError):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import csv
+import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from cbm_cli.text import harmless, not_computed, valid_json
@@ -39,7 +41,7 @@ class Label(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Label:
         """Return the label of plain text."""
-        return cls(text, text, latex_escape(text))
+        return cls(text, text, "".join(_LATEX_SPECIAL.get(c, c) for c in text))
 
     @classmethod
     def join(cls, labels: Iterable[Label], separator: str) -> Label:
@@ -111,11 +113,6 @@ class Sheet:
         return harmless(writers[format](self))
 
 
-def latex_escape(text: str) -> str:
-    """Spell plain text so that LaTeX prints it."""
-    return "".join(_LATEX_SPECIAL.get(c, c) for c in text)
-
-
 def _plain(entry: Item) -> str:
     if isinstance(entry, Label):
         return harmless(entry.text, kept="")
@@ -123,31 +120,32 @@ def _plain(entry: Item) -> str:
 
 
 def _text(sheet: Sheet) -> str:
-    def line(entries: Iterable[Item]) -> str:
-        return " " + "   ".join(map(str.ljust, map(_plain, entries), widths))
-
-    widths = sheet.widths()
+    form = " " + "   ".join(f"{{:{width}}}" for width in sheet.widths())
+    head = form.format(*map(_plain, sheet.header))
     lines = [sheet.title] if sheet.title else []
-    lines += ["", line(sheet.header), " " + "─" * (sum(widths) + 3 * (len(widths) - 1))]
+    lines += ["", head, " " + "─" * (len(head) - 1)]
     for i, group in enumerate(sheet.groups):
         lines += [""] * (i > 0)
         lines += [f" {_plain(group.heading)}"] if group.heading else []
-        lines += map(line, group.rows)
+        lines += [form.format(*map(_plain, row)) for row in group.rows]
     notes = (note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in sheet.notes)
     return "\n".join(line.rstrip() for line in [*lines, "", *notes]) + "\n"
 
 
 def _markdown(sheet: Sheet) -> str:
-    def line(entries: Iterable[Item]) -> str:
-        cells = (e.unicode if isinstance(e, Label) else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
-                 for e in entries)  # fmt: skip
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
     blocks = [f"**{sheet.title}**"] if sheet.title else []
-    rule = f"| {' | '.join(['---'] * len(sheet.header))} |"
     for group in sheet.groups:
         blocks += [group.heading.unicode] if group.heading else []
-        blocks.append("\n".join([line(sheet.header), rule, *map(line, group.rows)]))
+        rows = [
+            [
+                e.unicode if isinstance(e, Label) else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
+                for e in its
+            ]
+            for its in (sheet.header, *group.rows)
+        ]
+        lines = [" | ".join(cell.replace("|", r"\|") for cell in row) for row in rows]
+        lines.insert(1, " | ".join(["---"] * len(sheet.header)))
+        blocks.append("\n".join(f"| {line} |" for line in lines))
     return "\n\n".join([*blocks, *sheet.notes]) + "\n"
 
 
@@ -162,20 +160,20 @@ def _latex(sheet: Sheet) -> str:
     environment = "table*" if points > _COLUMN_WIDTH else "table"
     form = "".join(r"r@{}l@{\;}l" if its else "l" for its in values)
 
-    def line(entries: Iterable[Item]) -> str:
-        cells = (_latex_cell(*it) for it in zip(entries, map(bool, values), spreads, asides, strict=True))
-        return " & ".join(cells) + r" \\"
-
+    rows = iter(
+        " & ".join(map(_latex_cell, row, map(bool, values), spreads, asides)) + r" \\"
+        for row in (sheet.header, *sheet.rows)
+    )
     lines = ["% needs \\usepackage{booktabs}", rf"\begin{{{environment}}}", r"\centering", r"\small"]
-    lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule", line(sheet.header)]
+    lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule", next(rows)]
     for group in sheet.groups:
         lines.append(r"\midrule")
         if group.heading:
             lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{group.heading.latex}}}}} \\")
-        lines += map(line, group.rows)
+        lines += islice(rows, len(group.rows))
     lines += [r"\bottomrule", r"\end{tabular}"]
     if sheet.notes:
-        lines.append(rf"\caption{{{latex_escape(' '.join(sheet.notes))}}}")
+        lines.append(rf"\caption{{{Label.of(' '.join(sheet.notes)).latex}}}")
     if name := re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name):
         lines.append(rf"\label{{tab:{name}}}")
     return "\n".join([*lines, rf"\end{{{environment}}}"]) + "\n"
@@ -185,14 +183,17 @@ def _latex_cell(entry: Item, valued: bool, spread: int, aside: int) -> str:
     if isinstance(entry, Label):
         return rf"\multicolumn{{3}}{{c}}{{{entry.latex}}}" if valued else entry.latex
     flags = rf"$^{{\mathrm{{{entry.footnote}}}}}$" if entry.footnote else ""
-    flags += f" [{latex_escape(entry.flags)}]" if entry.flags else ""
+    flags += f" [{Label.of(entry.flags).latex}]" if entry.flags else ""
     if not any(c.isdigit() for c in entry.number):
-        return rf"\multicolumn{{3}}{{c}}{{{latex_escape(entry.number)}{flags}}}"
+        return rf"\multicolumn{{3}}{{c}}{{{Label.of(entry.number).latex}{flags}}}"
     before, point, behind = in_powers(entry.number).partition(".")
     before = before.replace("≤ ", r"\le ")
     number = [_LATEX_MARKS[entry.mark].format(part) if part else "" for part in (before, point + behind)]
-    tail = rf"\pm {in_powers(_padded(entry.spread, spread))}" if entry.spread else ""
-    tail += rf"\;({in_powers(_padded(entry.aside, aside))})" if entry.aside else ""
+    tail = ""
+    for form, text, width in ((r"\pm {}", entry.spread, spread), (r"\;({})", entry.aside, aside)):
+        missing = width - len(text)  # space for the digits of wider entries of the column
+        space = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
+        tail += form.format(space + (r"\mbox{--}" if text == "–" else in_powers(text))) if text else ""
     return f"${number[0]}$ & ${number[1]}$ & " + (f"${tail}$" if tail else "") + flags
 
 
@@ -201,25 +202,17 @@ def in_powers(number: str) -> str:
     return re.sub(r"e([+-]?)0*(\d+)$", lambda e: rf" \times 10^{{{e[1].strip('+')}{e[2]}}}", number)
 
 
-def _padded(text: str, width: int) -> str:
-    """Leave space for the digits of wider entries of the column; a dash is a missing number."""
-    missing = width - len(text)
-    space = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
-    return space + (r"\mbox{--}" if text == "–" else text)
-
-
 def _csv(sheet: Sheet) -> str:
-    import csv
-    import io
-
-    def spelled(value: Any) -> Any:
-        if isinstance(value, float):
-            return "" if math.isnan(value) else format(value, ".10g")
-        return not_computed(value)
-
     stream, records = io.StringIO(), sheet.records()
     if records:
         writer = csv.DictWriter(stream, [*records[0]], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: spelled(value) for name, value in row.items()} for row in records)
+        for row in records:
+            known = {name: value for name, value in row.items() if value == value}  # not NaN
+            writer.writerow(
+                {
+                    name: f"{it:.10g}" if isinstance(it, float) else not_computed(it)
+                    for name, it in known.items()
+                }
+            )
     return stream.getvalue()

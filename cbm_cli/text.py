@@ -8,6 +8,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
+__version__ = "1.0.0.dev0"
 # Characters that change a terminal, its lines or the order of letters, and half characters
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?|-inf"
@@ -111,14 +112,6 @@ def decimal(value: float, spec: str) -> str:
 
 def valid_json(value: Any, indent: int | None = None) -> str:
     """Return JSON text; NaN and infinite numbers, which JSON lacks, become null."""
-    return harmless(json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    text = json.dumps(value, default=lambda one: one.tolist())  # NumPy's numbers and arrays
+    finite = json.loads(text, parse_constant=lambda _: None)
+    return harmless(json.dumps(finite, indent=indent, ensure_ascii=False, allow_nan=False))

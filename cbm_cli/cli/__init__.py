@@ -16,8 +16,7 @@ from typing import Any
 import click
 
 from cbm_cli.errors import CbmError
-from cbm_cli.text import harmless
-from cbm_cli.version import __version__
+from cbm_cli.text import __version__, harmless
 
 # Modules of the commands, imported on use; each command has the name of its function.
 _COMMANDS: Any = {

@@ -38,8 +38,7 @@ from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
 from cbm_cli.results.outcome import fewest_effective
-from cbm_cli.text import did_you_mean
-from cbm_cli.version import __version__
+from cbm_cli.text import __version__, did_you_mean
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates

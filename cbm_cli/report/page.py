@@ -17,8 +17,7 @@ from cbm_cli.results.journal import Manifest
 from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.statistics import build_table
-from cbm_cli.text import count, decimal, harmless, text_of
-from cbm_cli.version import __version__
+from cbm_cli.text import __version__, count, decimal, harmless, text_of
 
 VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _NAMED = 3  # experiments in the heading

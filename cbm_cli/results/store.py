@@ -27,8 +27,7 @@ from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.journal import FORMAT, Journal, Line, LineHead, Manifest, Row, TrialKey, sealed, unsealed
 from cbm_cli.results.outcome import MachineArrays, Outcome, Progress
 from cbm_cli.results.writing import EXPORTS, FOLDERS, PART, write_atomically, write_if_changed
-from cbm_cli.text import not_computed, text_of
-from cbm_cli.version import __version__
+from cbm_cli.text import __version__, not_computed, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
