@@ -65,8 +65,8 @@ def shortened(text: str) -> str:
     return (text if len(text) <= 60 else text[:57] + "...") or "empty"
 
 
-def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:
-    """Return ``; did you mean NAME?``, or ``; there are A, B, ...`` where no known name is close.
+def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6, otherwise: str = "") -> str:
+    """Return ``; did you mean NAME?``; where no known name is close, ``; there are A, B, ...`` or otherwise.
 
     Initials are close, ``lr`` to ``learning_rate``, and so are capitals.
     """
@@ -74,7 +74,7 @@ def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:
     small = {one.lower(): one for one in known}
     close += [small[one] for one in get_close_matches(word[:80].lower(), small, n=1, cutoff=cutoff)]
     listed = ", ".join([*known][:_LISTED]) + ", ..." * (len(known) > _LISTED)
-    return f"; did you mean {close[0]}?" if close else f"; there are {listed}"
+    return f"; did you mean {close[0]}?" if close else otherwise or f"; there are {listed}"
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
+from cbm_cli.grid.words import varying
 from cbm_cli.report.style import names_of
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_asked
@@ -166,7 +167,7 @@ def _axes(cells: Sequence[CellSettings], table: TableSpec, options: Options) -> 
     not share a panel. If panels are named, lines also show whatever else varies.
     """
     columns = list(dict.fromkeys(column for cell in cells for column in cell))
-    varied = {column for column in columns if len({text_of(cell.get(column)) for cell in cells}) > 1}
+    varied = {*varying(cells)}
     rows = [column for column in table.rows if column in varied - {"data"}]
     lines = list(table.columns)
     if rows == ["offsets"] or (rows and not varied & set(lines)):

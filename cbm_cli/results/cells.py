@@ -218,8 +218,8 @@ class Cell:
         if self.evaluated:
             return self._flagged[self.known]
         effective, runs = map(self._of_known, ("effective_sample_size_final", "evaluate_runs"))
-        few = [a < fewest_effective(b) for a, b in zip(effective, runs, strict=True)]
-        return np.array(few, bool) | ((self.final == 0) & (self.measure.metric.better > 0))
+        few = effective < fewest_effective(runs)
+        return few | ((self.final == 0) & (self.measure.metric.better > 0))
 
     @property
     def epochs(self) -> Floats:
@@ -340,18 +340,6 @@ class Cells:
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(self.cells)
-
-    @property
-    def evaluated(self) -> bool:
-        """Whether the metric is of the final machine, by ``cbm evaluate``."""
-        return is_evaluated(self.trials.frame, self.measure.metric)
-
-    @property
-    def estimated(self) -> bool:
-        """Whether the metric is an estimate."""
-        if self.evaluated:
-            return not self.measure.metric.column.endswith("_exact")
-        return {*self.trials.frame.get("evaluate_method", [])} != {"exact"}
 
 
 def is_evaluated(columns: Container[str], metric: Metric) -> bool:

@@ -201,9 +201,8 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
     elif len(name) >= _FEWEST and not found:
         found = [run_id for run_id in known if run_id.rpartition("_")[2].startswith(name)]
     if not found:
-        hint = did_you_mean(name, [*known, *results.experiments()]) if known else ""
         listing = f"; list the runs with: cbm ls {shlex.quote(str(results.folder))} EXPERIMENT"
-        hint = hint if "did you mean" in hint else listing
+        hint = did_you_mean(name, [*known, *results.experiments()], otherwise=listing)
         raise CbmError(f"{results.folder}: no experiment or run {name!r}{hint}")
     if len(found) > 1:
         some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")

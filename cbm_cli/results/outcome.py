@@ -205,9 +205,9 @@ class Metric:
         return f"of all {rows[0]:,} rows" if len(rows) == 1 else "of all rows"
 
 
-def fewest_effective(runs: int) -> float:
+def fewest_effective(runs: Any) -> Any:
     """Return the effective sample size of AIS that is no longer doubtful: a tenth of the runs, 2 at least."""
-    return max(2.0, runs / 10)
+    return np.fmax(2.0, runs / 10)
 
 
 def measured(columns: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import AXES, TableSpec, meant
+from cbm_cli.grid.words import varying
 from cbm_cli.results.cells import Cell, Cells, Measure, Picked, Trials, finite, make_cells, measure_asked
 from cbm_cli.results.folder import axes_of, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
@@ -39,31 +40,26 @@ def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
     return tuple(text_of(cell.get(column)) for column in columns)
 
 
-def _varying(names: Iterable[str], cells: Sequence[CellSettings]) -> list[str]:
-    return [name for name in names if name != "run_id" and len({text_of(one.get(name)) for one in cells}) > 1]
-
-
 def columns_named(
-    name: str, cells: Sequence[CellSettings], option: str, varying: bool = False
+    name: str, cells: Sequence[CellSettings], option: str, several: bool = False
 ) -> tuple[str, ...]:
     """Return the columns that a name means: a column's own, or the grid's.
 
     ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means ``sliding_factor_visible``
     and ``sliding_factor_hidden``, of which only the first is returned where both say the same. CbmError for
-    an unknown name, and with ``varying`` where all cells have one value.
+    an unknown name, and with ``several`` where all cells have one value.
     """
     columns, word = [column for column in cells[0] if column != "run_id"], name.replace(".", "_")
-    there, told = _varying(columns, cells), f"{option} {name}"
+    there, told = varying(cells, columns), f"{option} {name}"
     what_varies = f"what varies: {', '.join(there)}" if there else "nothing varies"
     parts = [column for column in columns if column.startswith(f"{word}_") and word not in columns]
     found = telling_apart(cells, (), parts) or tuple(parts[:1] or meant(name, columns))
     if not found:
-        hint = did_you_mean(word, columns)
-        hint = hint if "did you mean" in hint else f"; {what_varies}"
+        hint = did_you_mean(word, columns, otherwise=f"; {what_varies}")
         raise CbmError(f"{told}: no such setting{hint}")
     if len(found) > 1 and not parts:
         raise CbmError(f"{told}: several columns are called so; name one of {', '.join(found)}")
-    if varying and not {*found} & {*there}:
+    if several and not {*found} & {*there}:
         value = " ".join(key_of(cells[0], found)) or "not set"
         raise CbmError(f"{told}: is {value} in every cell; {what_varies}")
     return found
@@ -77,7 +73,7 @@ def select_cells(manifests: Sequence[Manifest], wanted: Wanted) -> list[Manifest
     """
     cells, tests = [cell for manifest in manifests for cell in manifest.cells], dict[Key, set[str]]()
     for name, value in wanted:
-        columns = columns_named(name, cells, "--select", varying=True)
+        columns = columns_named(name, cells, "--select", several=True)
         there = {key[0] for key in (key_of(cell, columns) for cell in cells) if len({*key}) == 1}
         for one in [value] if value in there else map(str.strip, _COMMA.split(value)):
             try:
@@ -118,9 +114,9 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     value, the best validation value decides.
     """
     settings, option, names = [cell.settings for cell in cells], f"{choosing.place}choose", choosing.names
-    if choosing.place == "table." and not (names := _varying(names, settings)):
+    if choosing.place == "table." and not (names := varying(settings, names)):
         return cells  # --set or --select has left one value
-    columns = tuple(it for name in names for it in columns_named(name, settings, option, varying=True))
+    columns = tuple(it for name in names for it in columns_named(name, settings, option, several=True))
     if any(column.split("_")[0] == "data" for column in columns):
         raise CbmError(f"{option} {' '.join(names)}: likelihoods of different data cannot be compared")
     others = [name for name in settings[0] if name not in (*columns, "run_id")]
@@ -128,7 +124,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     for cell in cells:
         rivals.setdefault(key_of(cell.settings, others), []).append(cell.measured(measure))
     if len(rivals) == len(settings):
-        also = ", ".join(_varying(others, settings))
+        also = ", ".join(varying(settings, others))
         told = f"every value goes with its own of {also}; choose those that belong together, too"
         raise CbmError(f"{option} {' '.join(names)}: {told}")
     axes: dict[str, Any] = {axis: getattr(cells.manifest.table, axis) for axis in AXES}

@@ -23,11 +23,12 @@ import numpy as np
 from cbm_cli.arrays import MOST_BYTES, located, npz_of, read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid.words import varying
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.journal import FORMAT, Journal, Line, LineHead, Manifest, Row, TrialKey, sealed, unsealed
 from cbm_cli.results.outcome import MachineArrays, Outcome, Progress
 from cbm_cli.results.writing import EXPORTS, FOLDERS, PART, write_atomically, write_if_changed
-from cbm_cli.text import __version__, not_computed, text_of
+from cbm_cli.text import __version__, not_computed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,10 +202,9 @@ class Store:
                 if tables := {one.trial: table for one in lines if (table := getattr(one, kind))}:
                     write_if_changed(self.folder / folder / f"{run_id}.csv", _csv_of(tables), at_once=False)
         rows = [*self._rows(asked)]
-        settings = dict.fromkeys(name for cell in asked.values() for name in cell)
-        varying = [it for it in settings if len({text_of(cell.get(it)) for cell in asked.values()}) > 1]
-        names, text = dict.fromkeys(("experiment", "run_id", "trial", "seed", *varying)), io.StringIO()
-        names |= dict.fromkeys(name for row in rows for name in row if name not in settings)
+        own = ["experiment", "run_id", "trial", "seed", *varying(asked.values())]
+        settings, text = {name for cell in asked.values() for name in cell}, io.StringIO()
+        names = dict.fromkeys((*own, *(name for row in rows for name in row if name not in settings)))
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
         whole = (asked[row["run_id"]] | row for row in rows)

@@ -81,7 +81,7 @@ def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
         yield f"INCOMPLETE: in {count(lacking, 'cell')} some values lack trials; the choice may change."
 
 
-def aside_of(shown: Cell | Cells) -> str:
+def aside_of(shown: Cell) -> str:
     """Return what the parentheses hold: ``final``, ``epochs`` (of costs) or nothing."""
     better, statistic = shown.measure.metric.better, shown.measure.statistic
     if shown.evaluated or (statistic == "final" and better > 0):
@@ -92,7 +92,8 @@ def aside_of(shown: Cell | Cells) -> str:
 def _what(cells: Cells) -> str:
     """Say what the numbers of a cell are."""
     metric, scale, statistic = cells.measure
-    what = in_words(cells.measure, cells.evaluated)
+    first = next(iter(cells))
+    what = in_words(cells.measure, first.evaluated)
     rows = cells.trials.numbers(f"n_{metric.part}")
     unit = metric.unit(scale, sorted({int(n) for n in rows if n == n}))
     lowest = "validation cost" if statistic == "best-valid" else "cost"
@@ -101,7 +102,7 @@ def _what(cells: Cells) -> str:
         "epochs": f" (mean epoch of the lowest {lowest})",
         "": "",
     }
-    aside = beside[aside_of(cells)]
+    aside = beside[aside_of(first)]
     numbers = sorted({cell.n for cell in cells if cell.n}) or [0]
     few = f"{numbers[0]} to " if len(numbers) > 1 else ""
     return (
@@ -181,7 +182,10 @@ def _estimates(cells: Cells) -> Iterator[str]:
     if cells.measure.metric.better > 0:
         if above := sum(int(cell.impossible.sum()) for cell in cells):
             remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
-            remedy = f": log Z is underestimated; {remedy}" if cells.estimated else ""
+            methods = {*cells.trials.frame.get("evaluate_method", [])}
+            if next(iter(cells)).evaluated:
+                methods = {cells.measure.metric.column.rpartition("_")[2]}
+            remedy = f": log Z is underestimated; {remedy}" if methods != {"exact"} else ""
             yield (
                 f"{count(above, 'trial')} above 0, which is impossible for a log-likelihood{remedy}. Their "
                 "cells (≤) are disproved, and not compared."

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.words import name_of, value_of, with_name
+from cbm_cli.grid.words import name_of, value_of, varying, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
 from cbm_cli.results.folder import telling_apart
 from cbm_cli.results.journal import CellSettings
@@ -16,7 +16,7 @@ from cbm_cli.sheets import Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
 from cbm_cli.statistics.wilcoxon import TESTS
-from cbm_cli.text import decimal, did_you_mean, text_of
+from cbm_cli.text import decimal, did_you_mean
 
 MOST_DIGITS = 9
 
@@ -250,12 +250,9 @@ def _arranged(
         groups.setdefault(group, {})[row] = None
         twin = places.setdefault(group + row + head, cell).settings
         if twin is not cell.settings:
-            own = cell.settings
-            varying = [c for c in own if c != "run_id" and text_of(own[c]) != text_of(twin.get(c))]
-            raise CbmError(
-                f"the cell {', '.join(group + row + head)} would mix runs that differ in "
-                f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows or --columns",
-            )
+            differ = " and ".join(varying([cell.settings, twin])) or "nothing but the run"
+            told = f"would mix runs that differ in {differ}; name it in --rows or --columns"
+            raise CbmError(f"the cell {', '.join(group + row + head)} {told}")
     columns = in_order(heads)
     return tuple(heads[head] for head in columns), [
         [[places.get(group + row + head) for head in columns] for row in in_order(groups[group])]
