@@ -62,9 +62,8 @@ class Columns:
         ``counting`` those that count the rows. FieldError for columns that are not there, for nothing left,
         and for counts and names of labels that were neither chosen nor dropped.
         """
-        chosen = [*range(width)]
-        if self.chosen and self.chosen != "all":
-            chosen = _found("columns", self.chosen, names, width)
+        given = self.chosen or "all"
+        chosen = [*range(width)] if given == "all" else _found("columns", given, names, width)
         out = _found("drop", self.dropped, names, width) if self.dropped else []
         kept = [place for place in chosen if place not in out]
         if not kept:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 PARTS = ("train", "valid", "test")
+Names = tuple[str, ...]  # of the columns of a data set, where they have some
 
 
 class Image(NamedTuple):
@@ -32,7 +33,7 @@ class Dataset:
     levels: int = 1  # a unit that is surely on: 1 (values are 0 or 1) or 255 (v is the probability v / 255)
     upper_bound: float | None = None  # best log-likelihood of any model on train, nats per row, where known
     image: Image | None = None  # how to draw a row; training does not see it
-    names: tuple[str, ...] = ()  # of the columns, where they have some; training does not see them
+    names: Names = ()  # training does not see them
 
     def __post_init__(self) -> None:
         for part in self.parts.values():

@@ -21,7 +21,7 @@ _GAPS = ["?", "-", "."]  # which pandas does not know as gaps
 _GAP = re.compile(r"[?.-]?|<?na>?|#?n/a|nan|null|none", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?)", re.IGNORECASE)
 _ASK = "write header: true or header: false"
-_TRUTH = re.compile("true|false", re.IGNORECASE)
+TRUTH = {"true": 1.0, "false": 0.0}
 _DIGITS = re.compile(r"[\d\s.,'%/:+-]+")  # 1,000 or 10%, which may be values
 
 
@@ -132,16 +132,16 @@ def _are_names(fields: list[str], below: list[str]) -> bool | None:
     """
     numbers = [float(field) for field in fields if _NUMBER.fullmatch(field)]
     gaps = [n for n, field in enumerate(fields) if _GAP.fullmatch(field)]
-    truth = any(map(_TRUTH.fullmatch, fields))
-    valued = (_NUMBER.fullmatch, _TRUTH.fullmatch, _GAP.fullmatch)
-    words = [n for n, field in enumerate(fields) if not any(match(field) for match in valued)]
+    truth = [n for n, field in enumerate(fields) if field.lower() in TRUTH]
+    values = [n for n, field in enumerate(fields) if _NUMBER.fullmatch(field) or _GAP.fullmatch(field)]
+    words = [n for n in range(len(fields)) if n not in (*values, *truth)]
     if not numbers and not truth:  # the first column or the last one may have no name
         odd = [n for n in gaps if fields[n] or 0 < n < len(fields) - 1]
         plain = all(_DIGITS.fullmatch(fields[n]) for n in words)
         return None if words and (odd or plain) else bool(words)
     if any(_NUMBER.fullmatch(below[n]) for n in words if n < len(below)):
         return None
-    repeated = truth or len({*numbers}) < len(numbers)
+    repeated = bool(truth) or len({*numbers}) < len(numbers)
     return False if repeated or not all(number.is_integer() for number in numbers) else None
 
 

@@ -23,8 +23,8 @@ from scipy.sparse import csr_array, issparse
 
 from cbm_cli.arrays import MOST_BYTES, check_size, content_of, located, npz_headers, read_npy, read_npz
 from cbm_cli.datasets.columns import Columns, as_line, written_as
-from cbm_cli.datasets.dataset import PARTS, Image
-from cbm_cli.datasets.delimited import Rows, read_text
+from cbm_cli.datasets.dataset import PARTS, Image, Names
+from cbm_cli.datasets.delimited import TRUTH, Rows, read_text
 from cbm_cli.datasets.published import near
 from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.text import count, harmless, shortened
@@ -34,7 +34,6 @@ ALL = Columns()
 _WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in memory
 _LIBSVM = re.compile(rb"^[ \t]*(?:[^\s:,;#]+[ \t]+)?\d+:[^\s,;]*(?:[ \t]+\S*:\S*)*[ \t]*(?:#.*)?$", re.M)
 _MAT_TYPES = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14, 16, 17, 18}  # of numbers, text and arrays
-_TRUTH = {"true": 1.0, "false": 0.0}
 _SHOWN = 10  # gaps, or other flaws, that a message lists
 
 
@@ -43,9 +42,10 @@ class Table:
     """Rows of finite numbers."""
 
     values: NDArray  # (rows, width): uint8 if all are whole numbers from 0 to 255, else float64
-    names: tuple[str, ...] = ()  # of the columns, where they have some
+    names: Names = ()
     image: Image | None = None  # how to draw a row, where that is known
     sparse: bool = False  # columns of zeros may follow: a LIBSVM file is as wide as its largest index
+    is_text: bool = False  # of which the first line may hold names
     where: str = ""  # the file, or what else messages call it
 
 
@@ -74,16 +74,19 @@ def unpacked(path: Path) -> bytes:
     return content
 
 
-def tables_in(content: bytes, columns: Columns = ALL, header: bool | None = None) -> dict[str, Table]:
-    """Return the tables of a file's content with some columns, one under the name ``""`` or one per part."""
-    if arrays := _arrays_in(content):
+def tables_in(data: Any, columns: Columns = ALL, header: bool | None = None) -> dict[str, Table]:
+    """Return tables with some columns, one under the name ``""`` or one per part.
+
+    ``data`` is the content of a file, in bytes, or what `table_of` takes.
+    """
+    if arrays := _arrays_in(data) if isinstance(data, bytes) else {"": data}:
         return {part: table_of(array, columns) for part, array in arrays.items()}
-    if _LIBSVM.search(content := _text_of(content)):
-        return {"": _libsvm(content, columns)}
-    return {"": _table(read_text(content, header), columns)}
+    if _LIBSVM.search(text := _text_of(data)):
+        return {"": _libsvm(text, columns)}
+    return {"": replace(_table(read_text(text, header), columns), is_text=True)}
 
 
-def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDArray[np.float64]:
+def read_given(path: Path, names: Names = (), there: str = "") -> NDArray[np.float64]:
     """Return the rows of a file, NaN for unknown units: text (empty or ``?``), NPY or NPZ (NaN).
 
     Columns with names are put into the order of ``names``, which ``there`` has.
@@ -106,7 +109,7 @@ def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDAr
         return in_order(table, names, len(names), there).values if names and rows.names else table.values
 
 
-def in_order(table: Table, wanted: tuple[str, ...], width: int, there: str) -> Table:
+def in_order(table: Table, wanted: Names, width: int, there: str) -> Table:
     """Return a table with its columns in the order of the names ``wanted``; FieldError for other columns.
 
     Without names on either side the order stays, and the number of columns has to be ``width``. ``there`` is
@@ -199,7 +202,7 @@ def _numbers(column: pd.Series) -> pd.Series:
 
     def plain(value: Any) -> Any:
         if isinstance(value, str):
-            return _TRUTH.get(value.lower(), value)
+            return TRUTH.get(value.lower(), value)
         return float(value) if isinstance(value, kinds) else np.nan
 
     return pd.to_numeric(column.astype(object).map(plain), errors="coerce")
@@ -271,9 +274,12 @@ def _npz(content: bytes) -> dict[str, Any]:
     titles = {"names"} if "names" in headers and headers["names"].dtype.kind == "U" else set()
     found: dict[str, Any] = read_npz(io.BytesIO(content), {*parts.values(), *titles})
     names = found["names"].ravel().tolist() if titles else []
-    for one in parts.values():
-        if found[one].shape[1:] == (len(names),):
-            found[one] = pd.DataFrame(found[one], columns=names)
+    for one in parts.values() if titles else ():
+        if found[one].shape[1:] != (len(names),):
+            width = " x ".join(map(str, found[one].shape[1:]))
+            told = f"has {len(names):,} names of columns, and {width} columns in {one}"
+            raise FieldError(f"{told}; correct or remove its array names")
+        found[one] = pd.DataFrame(found[one], columns=names)
     return {part: found[one] for part, one in parts.items()}
 
 

@@ -1,6 +1,7 @@
 """Grey values become binary units, or probabilities in steps of 1/255."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,33 +12,32 @@ from cbm_cli.errors import FieldError
 from cbm_cli.text import text_of
 
 
-def binarised(
-    parts: Mapping[str, NDArray], binarise: str, threshold: float, scale: float
-) -> dict[str, NDArray]:
+def _binarised(parts: Mapping[str, NDArray], spec: DataSpec, scale: float) -> dict[str, NDArray]:
     """Return the grey values v of all parts as uint8.
 
-    ``threshold``: on where v / scale > threshold. ``sample``: on with probability v / scale, drawn once, the
-    same in every process. ``none``: v / scale in steps of 1/255.
+    ``threshold``, the default: on where v / scale > threshold. ``sample``: on with probability v / scale,
+    drawn once, the same in every process. ``none``: v / scale in steps of 1/255.
     """
     rng = np.random.Generator(np.random.Philox(key=1))
 
     def units(values: NDArray) -> NDArray:
         in_bytes = values.dtype == np.uint8 and scale == 255
-        if binarise == "none":
+        if spec.binarise == "none":
             return values if in_bytes else np.rint(values / scale * 255).astype(np.uint8)
-        if binarise == "sample" and in_bytes:  # of 0 ... 254, v numbers are below v: exactly v / 255
+        if spec.binarise == "sample" and in_bytes:  # of 0 ... 254, v numbers are below v: exactly v / 255
             return (rng.integers(0, 255, values.shape, np.uint8) < values).view(np.uint8)
-        if binarise == "sample":
+        if spec.binarise == "sample":
             return (rng.random(values.shape) < values / scale).view(np.uint8)
         if values.dtype == np.uint8:
-            low = sum(float(text_of(v / scale)) <= threshold for v in range(256))  # in 12 digits, as it is
+            # compared in 12 digits, which the threshold has
+            low = sum(float(text_of(v / scale)) <= spec.threshold for v in range(256))
             return (values >= low).view(np.uint8)
-        return (values / scale > threshold).view(np.uint8)
+        return (values / scale > spec.threshold).view(np.uint8)
 
     return {part: units(values) for part, values in parts.items()}
 
 
-def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDArray], int]:
+def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, Any], int]:
     """Return the units of all parts and the value that is surely on."""
     rows = {name: part.values for name, part in parts.items()}
     low = min(float(one.min()) for one in rows.values())
@@ -54,9 +54,8 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDAr
         remedy = "for grey values choose binarise: threshold, sample or none"
     if not spec.binarise:
         _refuse(parts, lambda v: np.abs(v - (v > 0.5)) > NOISE, f"expected 0 or 1; {remedy}", "binarise")
-    binarise = spec.binarise or "threshold"
     scale = spec.scale or (1.0 if top <= 1 + NOISE else 255.0)
-    if binarise == "threshold" and (spec.threshold >= 1 or spec.threshold == 0):
+    if spec.binarise in (None, "threshold") and (spec.threshold >= 1 or spec.threshold == 0):
         scale = 1.0  # in the file's units
     elif not spec.scale and scale > 1 and not (in_bytes and (top > 127 or parts["train"].image)):
         told = f"values reach {end}, on an unknown scale; add scale: {end} (bytes: 255), or a threshold"
@@ -65,7 +64,7 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, NDAr
         slack, told = NOISE * scale, f"values are 0 to {_exact(scale)}; {remedy}"
         _refuse(parts, lambda v: (v < -slack) | (v > scale + slack), told, "scale")
         rows = {name: v if v.dtype == np.uint8 else v.clip(0, scale) for name, v in rows.items()}
-    return binarised(rows, binarise, spec.threshold, scale), 255 if binarise == "none" else 1
+    return _binarised(rows, spec, scale), 255 if spec.binarise == "none" else 1
 
 
 def _exact(number: float) -> str:

@@ -12,10 +12,10 @@ import numpy as np
 
 from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
-from cbm_cli.datasets.dataset import PARTS, Dataset
+from cbm_cli.datasets.dataset import PARTS, Dataset, Names
 from cbm_cli.datasets.fetch import check
-from cbm_cli.datasets.files import Table, in_order, reading, table_of, tables_in, unpacked
-from cbm_cli.datasets.grey import binarised, units_of
+from cbm_cli.datasets.files import Table, in_order, reading, tables_in, unpacked
+from cbm_cli.datasets.grey import units_of
 from cbm_cli.datasets.published import SOURCES, near, own_file
 from cbm_cli.datasets.spec import DataSpec, available, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
@@ -88,11 +88,7 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
 
 
 def read_parts(
-    spec: DataSpec,
-    given: Mapping[str, Any],
-    folder: str | Path = "",
-    width: int = 0,
-    names: tuple[str, ...] = (),
+    spec: DataSpec, given: Mapping[str, Any], folder: str | Path = "", width: int = 0, names: Names = ()
 ) -> dict[str, Table]:
     """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
 
@@ -107,10 +103,7 @@ def read_parts(
         is_file = isinstance(source, str | PathLike)
         where = str(own_file(folder, str(source))) if is_file else f"data[{option!r}]"
         with reading(where, option):
-            if is_file:
-                found = tables_in(unpacked(Path(where)), columns, spec.header)
-            else:
-                found = {"": table_of(source, columns)}
+            found = tables_in(unpacked(Path(where)) if is_file else source, columns, spec.header)
             found = {name or part: table for name, table in found.items()}
             if part not in found:
                 raise FieldError(f"has no {part} part; it has {', '.join(found)}")
@@ -118,6 +111,9 @@ def read_parts(
                 if name in parts:
                     raise FieldError(f"the {name} part is in {parts[name].where} already; remove one of them")
                 parts[name] = replace(found[name], where=where + f" ({name})" * (len(found) > 1))
+    if spec.header is not None and not any(table.is_text for table in parts.values()):
+        told = f"{parts['train'].where}: header has no effect: it is for text in columns, as CSV; remove it"
+        raise FieldError(told, "header")
     width, train = max(width, *(table.values.shape[1] for table in parts.values())), parts["train"]
     for name, table in parts.items():  # train first: the others get its columns
         with reading(table.where, name):
@@ -132,17 +128,14 @@ def read_parts(
     return parts
 
 
-def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: tuple[str, ...] = ()) -> Dataset:
-    if spec.path:
-        parts = read_parts(spec, spec.model_dump(), folder, width, names)
-        (units, levels), train = units_of(spec, parts), parts["train"]
-        rows: dict[str, Any] = units
-        dataset = Dataset(spec.unflipped, **rows, levels=levels, image=train.image, names=train.names)
-    elif spec.name in _TOYS:
+def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: Names = ()) -> Dataset:
+    if not spec.path and spec.name in _TOYS:
         sizes = SOURCES[spec.name or ""].options
         dataset = _TOYS[spec.name](**{option: getattr(spec, option) for option in sizes})
     else:
-        dataset = _published(spec)
+        found = read_parts(spec, spec.model_dump(), folder, width, names) if spec.path else _published(spec)
+        (units, levels), train = units_of(spec, found), found["train"]
+        dataset = Dataset(spec.unflipped, **units, levels=levels, image=train.image, names=train.names)
     if spec.hold_out or spec.hold_out_test:
         dataset = _held_out(dataset, spec)
     if not spec.flip:
@@ -151,15 +144,15 @@ def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: tuple[str, 
     return replace(dataset, name=f"flipped-{dataset.name}", **flipped)
 
 
-def _published(spec: DataSpec) -> Dataset:
-    """Return a published data set from its files, each of which is compared with its checksum."""
+def _published(spec: DataSpec) -> dict[str, Table]:
+    """Return the parts of a published data set; each of its files is compared with its checksum."""
     source = SOURCES[spec.name or ""]
     rows: dict[str, Any] = {}
     for file, path in source.locate().items():
         checked = check(file, path)
         if checked.verdict != "ok":
             raise FieldError(f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it again", "name")
-        for part, table in tables_in(checked.content, header=False).items():
+        for part, table in tables_in(checked.content).items():
             rows[part or file.part] = table.values
     if source.divide:
         whole = rows.pop(source.divide)
@@ -168,11 +161,8 @@ def _published(spec: DataSpec) -> Dataset:
         cut = [part for part in source.rows if part not in rows]
         ends = np.cumsum([source.rows[part] for part in cut])[:-1]
         rows |= dict(zip(cut, np.split(whole, ends), strict=True))
-    rows = {part: np.ascontiguousarray(rows[part]) for part in PARTS if part in rows}
-    if source.grey:
-        rows = binarised(rows, spec.binarise or "threshold", spec.threshold, 255)
-    levels = 255 if source.grey and spec.binarise == "none" else 1
-    return Dataset(source.name, **rows, levels=levels, image=source.image)
+    arrays = {part: np.ascontiguousarray(rows[part]) for part in PARTS if part in rows}
+    return {part: Table(array, image=source.image, where=source.name) for part, array in arrays.items()}
 
 
 def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from os.path import expanduser
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import yaml
 from platformdirs import user_cache_path
 
 from cbm_cli.datasets.dataset import Image
@@ -88,15 +86,10 @@ class DataSource:
         return tuple(form for form in self.forms if all(file.urls for file in form))
 
     @property
-    def example(self) -> dict[str, Any]:
-        """What to write under ``data:`` in a grid."""
-        return {"name": self.name} | {option: limits["example"] for option, limits in self.options.items()}
-
-    @property
     def written(self) -> str:
-        """The example as a grid has it: ``mnist``, or ``{name: bars-and-stripes, size: 3}``."""
-        fields = ", ".join(f"{option}: {value}" for option, value in self.example.items())
-        return f"{{{fields}}}" if self.options else self.name
+        """What to write under ``data:`` in a grid: ``mnist``, or ``{name: bars-and-stripes, size: 3}``."""
+        fields = "".join(f", {option}: {limits['example']}" for option, limits in self.options.items())
+        return f"{{name: {self.name}{fields}}}" if fields else self.name
 
     @property
     def folders(self) -> list[Path]:
@@ -132,7 +125,6 @@ def find(folder: Path, stem: str) -> Path | None:
     return next((path for end in ("", ".gz") if (path := folder / f"{stem}{end}").is_file()), None)
 
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_ENTRIES = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), _LOADER)
+_ENTRIES = msgspec.yaml.decode(Path(__file__).with_suffix(".yaml").read_bytes())
 _NAMED = {name: {"name": name} | entry for name, entry in _ENTRIES.items()}
 SOURCES = msgspec.convert(_NAMED, dict[str, DataSource])

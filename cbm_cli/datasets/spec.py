@@ -1,6 +1,6 @@
 """The field ``data`` of a grid: a data set by name, or files, with their options."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +11,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
     WithJsonSchema,
     model_serializer,
@@ -112,7 +111,7 @@ class DataSpec(BaseModel):
         return given | ({} if given.get("path") and "threshold" not in given else {"binarise": "threshold"})
 
     @model_serializer(mode="wrap")
-    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _dump(self, dump: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Leave out what is not used, and the fields of files for named data sets."""
         used = dict.fromkeys(OF_FILES, self.path) | {"threshold": self.binarise}
         used |= dict.fromkeys(_HELD, self.hold_out or self.hold_out_test)

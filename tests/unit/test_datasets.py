@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.fetch import catalogue
 from cbm_cli.datasets.loading import describe, load
@@ -233,7 +234,7 @@ def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belon
     assert rows[2] == ["mnist", "60,000 + 10,000 x 784", "13.3%", "missing"]
     assert holds(listed.stderr, f"{' '.join(PUBLISHED)}|cbm data fetch NAME")
     for entry in [*catalogue()][:2]:
-        data = load(**entry.source.example)
+        data = load(**yaml.safe_load(entry.source.written))
         assert (entry.source.rows, entry.source.width) == ({"train": len(data.train)}, data.width)
         assert entry.source.ones == pytest.approx(data.train.mean(), abs=5e-6)
     shown = cbm("data", "list", "dna").stdout

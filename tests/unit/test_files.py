@@ -237,6 +237,7 @@ BAD = {
         (arrays(a=ROWS, b=ROWS), "a 20 x 6|b 20 x 6|train, valid, test"),
         (arrays(train=ROWS, valid=ROWS, val=ROWS[:3]), "train|val 3 x 6"),
         (arrays(test=ROWS), "train|test"),
+        (arrays(train=ROWS, names=np.array(["a", "b"])), "2 names|6 columns in train|remove"),
         (mat(y=np.ones((4, 1))), "y 4 x 1"),
         (mat(train=np.array(["abc"])), "no numbers"),
         (mat(train=np.zeros((5, 4, 12))), "reshape(x, [], n)"),  # MATLAB counts pictures last
@@ -249,7 +250,11 @@ BAD = {
         (b"1 99999999:1\n", "line 1|99999999"),
         (arrays(0 * ROWS), "0"),
     ],
-    "header": [(b"a,1,1\n0,1,1\n", "a, 1, 1|header: true")],
+    "header": [
+        (b"a,1,1\n0,1,1\n", "a, 1, 1|header: true"),
+        (arrays(ROWS), "no effect|text|remove", {"header": True}),
+        (LIBSVM, "no effect|remove", {"header": False}),
+    ],
     "drop": [
         (FOUR, "class?", {"drop": "clas"}),
         (FOUR, "5; they are 1 to 4", {"drop": "5"}),
