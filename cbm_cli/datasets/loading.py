@@ -54,8 +54,8 @@ def load_again(data: DataSpec, folder: str, digests: Mapping[str, Sequence[str]]
     return found
 
 
-def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Dataset:
-    """Return all parts of the data set that a command line names.
+def load_source(source: str, width: int = 0, names: Sequence[str] = (), option: str = "--data ") -> Dataset:
+    """Return all parts of the data set that a command line names, behind an option.
 
     ``source`` is a data set with its options, as ``mnist`` or ``shifting-bar:size=9,bar=1,flip=true``, or a
     file, as ``rows.csv`` or ``grey.npy:binarise=threshold``. Rows of a LIBSVM file are filled up to
@@ -64,16 +64,16 @@ def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Datas
     name, text = re.fullmatch(r"(.*?)(?::([a-z_]+=.*))?", source, re.DOTALL).groups("")  # type: ignore[union-attr]
     if not isfile(name) and name not in SOURCES:
         hint = near(Path(name)) or did_you_mean(name, SOURCES)
-        raise FieldError(f"--data {source}: no such file or data set{hint}")
+        raise FieldError(f"{option}{source}: no such file or data set{hint}")
     given: dict[str, Any] = {}
     for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
         field, _, value = item.partition("=")
         if given.setdefault(field, value) is not value:
-            raise FieldError(f"--data {source}: {field} is given twice; give it once", field)
+            raise FieldError(f"{option}{source}: {field} is given twice; give it once", field)
     try:
         spec = make_spec(**given | {"path" if isfile(name) else "name": name})
     except FieldError as error:
-        raise FieldError(f"--data {source}: {error}", error.field) from None
+        raise FieldError(f"{option}{source}: {error}", error.field) from None
     return _load(spec, "", width, tuple(names))
 
 

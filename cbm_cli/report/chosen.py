@@ -166,7 +166,6 @@ def _axes(cells: Sequence[CellSettings], table: TableSpec, options: Options) -> 
     Lines are the table's columns; its rows where only those vary, or where they are the schemes. Data sets do
     not share a panel. If panels are named, lines also show whatever else varies.
     """
-    columns = list(dict.fromkeys(column for cell in cells for column in cell))
     varied = {*varying(cells)}
     rows = [column for column in table.rows if column in varied - {"data"}]
     lines = list(table.columns)
@@ -178,9 +177,8 @@ def _axes(cells: Sequence[CellSettings], table: TableSpec, options: Options) -> 
         panels = [c for name in named for c in columns_named(name, cells, "--panels")]
         lines = [column for column in lines if column not in panels]
     panels = [column for column in panels if column not in lines]
-    known = [*table.groups, *table.rows, *table.columns]
-    others = sorted(columns, key=lambda c: known.index(c) if c in known else len(known))
-    rest = telling_apart(cells, [*lines, *panels], others)
+    known = [*table.groups, *table.rows, *table.columns, *(column for cell in cells for column in cell)]
+    rest = telling_apart(cells, [*lines, *panels], dict.fromkeys(known))
     lines, panels = (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)
     if (number := len({key_of(cell, panels) for cell in cells})) > MOST_PANELS:
         some = f"--select {panels[0]}={text_of(cells[0][panels[0]])}"

@@ -16,7 +16,7 @@ from matplotlib.transforms import ScaledTranslation
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Limits, Options, choose
 from cbm_cli.report.panels import Panel
-from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, names_of
+from cbm_cli.report.style import BOUND, LARGEST, Look, in_words, looks_of, named, names_of
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Cell, Floats, Measure, finite, mean
 from cbm_cli.results.outcome import default_metric, fewest_effective
@@ -149,8 +149,8 @@ def _curve(chosen: Chosen, cell: Cell, keys: tuple[Key, Key], x: str, options: O
         return None
     updates = np.unique(np.concatenate([curve.index for curve, _ in known])).astype(float)
     held = [curve.reindex(updates, method=None if lost else "ffill") for curve, lost in known]
-    trials = pd.concat(held, axis=1, keys=range(len(held))).replace([np.inf, -np.inf], np.nan)
-    if (trials := trials.dropna(how="all")).empty:
+    trials = pd.concat(held, axis=1, keys=range(len(held)))
+    if (trials := trials.where(trials.abs() < LARGEST).dropna(how="all")).empty:
         return None
     holes = trials.isna().any().to_numpy() & ~np.array([lost for _, lost in known])
     counts = {"diverged": sum(lost for _, lost in known), "gaps": int(holes.sum())}

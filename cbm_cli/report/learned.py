@@ -45,10 +45,7 @@ def data_panels(_: Results | None, sources: Sequence[str], options: Options) -> 
         raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9,bar=1")
     panels = []
     for source in sources:
-        try:
-            data = load_source(source)
-        except FieldError as error:
-            raise FieldError(str(error).removeprefix("--data ")) from None
+        data = load_source(source, option="")
         shown = data.train[:SHOWN] / data.levels
         title = f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}"
         panels.append(tile_panel(shown, shape_of(data, data.width), (source,), title))
@@ -135,8 +132,7 @@ def machines_of(results: Results | None, names: Sequence[str], options: Options)
         trial = int(alive.min())
         machine = read_machine(*store.machine(run_id, trial))
         panel, choice = key_of(cell.settings, chosen.panels), chosen.choice(cell)
-        line = names_of(chosen.lines, key) + f" ({choice})" * bool(choice)
-        line += f", trial {trial}" * bool(trial)
+        line = names_of(chosen.lines, key) + f" ({choice})" * bool(choice) + f", trial {trial}" * bool(trial)
         notes = ["Of each method the first trial that did not diverge", *chosen.notes]
         data = partial(data_of, store.folder.resolve(), spec_of(cell.settings))
         words = names_of(chosen.panels, panel)
@@ -192,7 +188,7 @@ def samples_panels(results: Results | None, names: Sequence[str], options: Optio
         if machine.kind == "auto-encoder":
             raise CbmError("samples: an auto encoder has none to draw; see filters or activity")
         sampler = parse_sampler("PT_10")
-        return draw(flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1, start=None).samples
+        return draw(flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1).samples
 
     said = f"Samples by parallel tempering at 10 temperatures, {_SWEEPS:,} sweeps from random states"
     return _tiles(machines_of(results, names, options), rows_of, said)

@@ -41,14 +41,12 @@ def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
 def _section(results: Results, store: Store) -> dict[str, Any]:
     """Return everything that the page shows of an experiment."""
     manifest = store.manifest()
-    cells, frame = manifest.cells, store.summary()
-    run_ids = [one["run_id"] for one in cells]
-    runs = [run for run in list_runs(store) if run["run_id"] in run_ids]
-    frame = frame[frame["run_id"].isin(run_ids)] if len(frame) else frame
+    cells, frame, runs = manifest.cells, store.summary(), list_runs(store)
     texts = {c: dict.fromkeys(text_of(one.get(c)) for one in cells) for c in cells[0] if c != "run_id"}
     shown = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
     failed: dict[tuple[str, str], list[str]] = {}
-    for run_id, number in [(run, number) for run in run_ids for number in sorted(store.failed(run))]:
+    keys = [(cell["run_id"], number) for cell in cells for number in sorted(store.failed(cell["run_id"]))]
+    for run_id, number in keys:
         why = store.failure(run_id, number).strip().rpartition("\n")[2].strip() or "no reason is known"
         failed.setdefault((run_id, why[:300]), []).append(str(number))
     gaps, parts = list[str](), dict[str, Any]()

@@ -16,6 +16,7 @@ from matplotlib.transforms import ScaledTranslation
 from cbm_cli.errors import CbmError
 from cbm_cli.report.style import BOUND, Look, own_style, plain
 from cbm_cli.results.selection import Key
+from cbm_cli.results.writing import write_atomically
 
 Size = str | tuple[float, float] | None  # column, page, or width and height in inches
 
@@ -59,10 +60,7 @@ class Picture(NamedTuple):
         path = Path(path)
         if path.suffix.lower() not in _METADATA:
             raise CbmError(f"{path}: the suffix must be one of {', '.join(_METADATA)}")
-        try:
-            path.write_bytes(self.content(path.suffix.lower()))
-        except OSError as error:
-            raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
+        write_atomically(path, self.content(path.suffix.lower()))
 
     def content(self, suffix: str = ".png", **style: Any) -> bytes:
         """Return the bytes of a file, with some of Matplotlib's settings in place of cbm's."""

@@ -35,6 +35,7 @@ MARKERS = [marker for _, marker in SCHEMES.values()]
 DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5))]  # by ^l and _s
 BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 0.8, "linestyle": (0, (2, 2))}
 
+LARGEST = 1e150  # number that is drawn: the squares of larger ones are infinite
 _FONT = "STIXGeneral"  # looks as Times, and comes with Matplotlib, so that pictures are alike everywhere
 _FORMULAS = ("offsets", "sampler", "learning_rate")  # settings that are set as formulas
 

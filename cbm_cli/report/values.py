@@ -13,13 +13,13 @@ from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.words import name_of
+from cbm_cli.grid.words import name_of, varying
 from cbm_cli.report.chosen import Chosen, Limits, Options, choose, notes_of, shown_cells
 from cbm_cli.report.curves import Curve, Curves, far_end, line_panels, refuse_outside, set_ends
 from cbm_cli.report.panels import Panel
-from cbm_cli.report.style import Look, in_words, looks_of, names_of, plain
+from cbm_cli.report.style import LARGEST, Look, in_words, looks_of, names_of, plain
 from cbm_cli.results import Results
-from cbm_cli.results.cells import Cell, Floats, Measure, finite
+from cbm_cli.results.cells import Cell, Floats, Measure
 from cbm_cli.results.selection import Key, columns_named, key_of
 from cbm_cli.text import count, text_of
 
@@ -42,7 +42,7 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
     legend = {_said(measure): pale, "final value": grey} if both else {}
     label, panels = in_words(measure.metric.column) + f" ({unit})" * bool(unit), []
     for key, its in within.items():
-        lost, values = sum(int((~np.isfinite(cell.final)).sum()) for cell in its), _values(its)
+        lost, values = sum(int((~(np.abs(cell.final) < LARGEST)).sum()) for cell in its), _values(its)
         data = its[0].settings["data"]
         own = replace(options, ylim=_limits(sets[data], options))
         low, high = np.array(own.ylim, float)  # NaN without an end
@@ -58,9 +58,10 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
 
 
 def _values(cells: Sequence[Cell]) -> Floats:
-    """Return the finite values of cells that are drawn."""
+    """Return the values of cells that are drawn."""
     both = cells[0].measure.statistic != "final"
-    return finite(np.concatenate([of for cell in cells for of in (*[cell.value] * both, cell.final)]))
+    values = np.concatenate([of for cell in cells for of in (*[cell.value] * both, cell.final)])
+    return values[np.abs(values) < LARGEST]
 
 
 def _limits(cells: Sequence[Cell], options: Options) -> Limits:
@@ -69,7 +70,7 @@ def _limits(cells: Sequence[Cell], options: Options) -> Limits:
     if options.ylim != (None, None) or not (better and values.size):
         return options.ylim
     with suppress(IncompleteError):  # results may be kept without curves
-        lines = [one.replace([np.inf, -np.inf], np.nan).dropna() for cell in cells for one in cell.curves()]
+        lines = [one[one.abs() < LARGEST] for cell in cells for one in cell.curves()]
         end = far_end([line for line in lines if len(line)], values, better)
         return (end, None) if better > 0 else (None, end)
     return options.ylim
@@ -97,8 +98,8 @@ def _draw(
 def _draw_trials(
     axes: Axes, values: Floats, doubtful: NDArray[np.bool_], place: float, look: Look, share: float
 ) -> None:
-    """Draw the finite values of trials around a place; the markers of doubtful ones are open."""
-    known = np.isfinite(values)
+    """Draw the values of trials around a place; the markers of doubtful ones are open."""
+    known = np.abs(values) < LARGEST
     trials = values[known]
     if not trials.size:
         return
@@ -123,7 +124,7 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
     (metric, scale, _), said, curves = cells[0].measure, _said(cells[0].measure), []
     for keys, points in found.items():
         trials = pd.DataFrame({x: pd.Series(cell.values) for x, cell in points.items()}).T.sort_index()
-        trials = trials.replace([np.inf, -np.inf], np.nan).dropna(how="all")
+        trials = trials.where(trials.abs() < LARGEST).dropna(how="all")
         known = {x: metric.better > 0 and points[x].doubts | points[x].bounded for x in trials.index}
         doubt = pd.Series({x: np.mean(doubts) for x, doubts in known.items()}, dtype=float)
         curves.append(Curve(*keys, metric, trials, doubt))
@@ -144,9 +145,8 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
 def _numeric(chosen: Chosen, name: str | None) -> str:
     """Return the column of the setting that is asked for, else the only numeric one that varies."""
     columns = columns_named(name, chosen.settings, "--x") if name else [*chosen.lines, *chosen.panels]
-    texts = {c: pd.Series([*{text_of(one.get(c)) for one in chosen.settings}]) for c in columns}
-    numbers = {c: pd.to_numeric(its, errors="coerce") for c, its in texts.items() if len(its) > 1}
-    numeric = [c for c, its in numbers.items() if np.isfinite(its).all()]
+    texts = {c: [text_of(one.get(c)) for one in chosen.settings] for c in varying(chosen.settings, columns)}
+    numeric = [c for c, its in texts.items() if np.isfinite(pd.to_numeric(its, errors="coerce")).all()]
     if len(numeric) != 1:
         place = f"--x {name}" if name else "settings"
         there = f"there are {', '.join(numeric)}" if numeric else "no numeric setting varies"
