@@ -40,6 +40,13 @@ def test_the_import_is_light():
         api.nothing  # noqa: B018
 
 
+def test_an_unknown_backend_of_pictures_is_named(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "no_such_backend")
+    code = "import cbm_cli.report.kinds"
+    told = subprocess.run([sys.executable, "-c", code], stderr=-1, text=True, check=False).stderr
+    assert told.splitlines()[-1].startswith("cbm_cli.errors.CbmError: MPLBACKEND names no backend")
+
+
 @pytest.mark.parametrize("layers", [nets.RBM, nets.TWO, nets.THREE])
 def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     found, its = machine(layers)
