@@ -138,5 +138,5 @@ def walk(
         if time.perf_counter() - began < LONGEST_CALL / 2:
             at_once *= 2
         step = stop
-    ends = np.concatenate([chunk.x for chunk in chunks])
-    return ends, np.concatenate([chunk.log_weight for chunk in chunks])
+    states = np.concatenate([chunk.x for chunk in chunks])
+    return states, np.concatenate([chunk.log_weight for chunk in chunks])

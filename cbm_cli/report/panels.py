@@ -79,10 +79,11 @@ def compose(panels: Sequence[Panel], size: Size = None, title: str | None = None
 
     The title is that of the only panel, or stands above several; with an empty one no panel has a title.
     """
-    across, looks = _across([panel.key for panel in panels], size), _common_looks(panels)
+    looks = _common_looks(panels)
+    across, figsize = _layout(panels, size, looks)
     points, several = 10.0 if size is None else 8.0, len(panels) > 1
     with own_style(points):
-        figure = Figure(figsize=_size_of(panels, size, across, looks), layout="constrained")
+        figure = Figure(figsize=figsize, layout="constrained")
         _add_legend(figure, looks or {})
         rows = -(-len(panels) // across)
         width, height = figure.get_figwidth() / across, figure.get_figheight() / rows
@@ -124,26 +125,24 @@ def _common_looks(panels: Sequence[Panel]) -> dict[str, Look] | None:
     return looks | {name: look for name, look in pairs if look is BOUND} if clear else None
 
 
-def _across(keys: Sequence[Key], size: Size) -> int:
-    """Return the panels side by side: the first setting's values go down, or the last one's across."""
-    widest = _WIDEST.get(size, 4) if isinstance(size, str) else 4
-    for across in (len(keys) // len({key[:1] for key in keys}), len({key[-1:] for key in keys})):
-        if 1 < across <= widest and len(keys) % across == 0:
-            return across
-    return len(keys) if len(keys) <= widest else 2 if len(keys) == 4 or widest == 2 else 3
+def _layout(
+    panels: Sequence[Panel], size: Size, looks: Mapping[str, Look] | None
+) -> tuple[int, tuple[float, float]]:
+    """Return the panels side by side, and width and height in inches with space for legends.
 
-
-def _size_of(
-    panels: Sequence[Panel], size: Size, across: int, looks: Mapping[str, Look] | None
-) -> tuple[float, float]:
-    """Return width and height in inches, with space for the legend or the legends of panels."""
+    The first setting's values go down, or the last one's across.
+    """
+    keys, n, widest = [panel.key for panel in panels], len(panels), _WIDEST.get(str(size), 4)
+    fitting = n // len({key[:1] for key in keys}), len({key[-1:] for key in keys})
+    others = n if n <= widest else 2 if n == 4 or widest == 2 else 3
+    across = next((it for it in fitting if 1 < it <= widest and n % it == 0), others)
     if isinstance(size, tuple):
-        return size
+        return across, size
     width, rows = WIDTHS.get(str(size)) or max(0.8 + 2.9 * across, 4.0), -(-len(panels) // across)
     lines = rows * max(len(panel.looks) for panel in panels) if looks is None else -(-len(looks) // 4)
     named = any(panel.xlabel for panel in panels)
     row = min(2.6, max(panel.aspect for panel in panels) * (width / across - 0.4 * named))
-    return width, (row + 0.25 + 0.15 * named) * rows + 0.17 * lines
+    return across, (width, (row + 0.25 + 0.15 * named) * rows + 0.17 * lines)
 
 
 def _handles(looks: Mapping[str, Look]) -> list[Line2D]:

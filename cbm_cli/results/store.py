@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -199,17 +200,20 @@ class Store:
         for run_id in self.lines():
             lines = [*self.journal.lines((run_id, number) for number in sorted(self.finished(run_id)))]
             for folder, kind in EXPORTS.items():
-                if tables := {one.trial: table for one in lines if (table := getattr(one, kind))}:
-                    write_if_changed(self.folder / folder / f"{run_id}.csv", _csv_of(tables), at_once=False)
-        rows = [*self._rows(asked)]
+                tables = {one.trial: table for one in lines if (table := getattr(one, kind))}
+                names = dict.fromkeys(it for table in tables.values() for it in table)
+                columns = {n: [table.get(it, repeat("")) for it in names] for n, table in tables.items()}
+                rows = ((n, *row) for n, its in columns.items() for row in zip(*its, strict=False))
+                if tables:
+                    path = self.folder / folder / f"{run_id}.csv"
+                    write_if_changed(path, _csv_of(["trial", *names], rows), at_once=False)
+        found = [*self._rows(asked)]
         own = ["experiment", "run_id", "trial", "seed", *varying(asked.values())]
-        settings, text = {name for cell in asked.values() for name in cell}, io.StringIO()
-        names = dict.fromkeys((*own, *(name for row in rows for name in row if name not in settings)))
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(names)
-        whole = (asked[row["run_id"]] | row for row in rows)
-        writer.writerows([not_computed(row.get(name)) for name in names] for row in whole)
-        write_atomically(summary, text.getvalue().encode())
+        settings = {name for cell in asked.values() for name in cell}
+        names = dict.fromkeys((*own, *(name for row in found for name in row if name not in settings)))
+        whole = (asked[row["run_id"]] | row for row in found)
+        texts = ([not_computed(row.get(name)) for name in names] for row in whole)
+        write_atomically(summary, _csv_of(names, texts))
 
     def finish(self) -> None:
         """Write the exports, and the journal in the grid's order, without lines that no longer count."""
@@ -417,12 +421,8 @@ def _frame(table: dict[str, list]) -> "pd.DataFrame":
     return pd.DataFrame(kept)
 
 
-def _csv_of(tables: Mapping[int, dict[str, list]]) -> bytes:
-    """Return the tables of trials below each other, with the number of the trial before each row."""
-    names, text = dict.fromkeys(name for table in tables.values() for name in table), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", *names])
-    for number, table in tables.items():
-        none = [""] * len(next(iter(table.values())))
-        writer.writerows(zip([number] * len(none), *(table.get(it, none) for it in names), strict=True))
+def _csv_of(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    writer = csv.writer(text := io.StringIO(), lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
     return text.getvalue().encode()
