@@ -29,7 +29,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[1]))
 with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli import arrays
-    from cbm_cli.datasets import files
+    from cbm_cli.datasets import formats
     from cbm_cli.errors import CbmError
     from cbm_cli.grid.names import Sampler, Scheme
     from cbm_cli.grid.read import read_grid
@@ -59,8 +59,8 @@ def from_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
 
 def read_rows(path: Path) -> object:
     """Read a file of rows."""
-    with files.reading(path):
-        return files.tables_in(files.unpacked(path))
+    with formats.reading(path):
+        return formats.tables_in(formats.unpacked(path))
 
 
 def names(content: bytes) -> None:
@@ -176,7 +176,7 @@ def main() -> None:
         return
     atexit.register(lambda: os._exit(bool(findings.kinds)))  # libFuzzer would exit with 0
     warnings.simplefilter("ignore")
-    for module in (arrays, files):
+    for module in (arrays, formats):
         module.MOST_BYTES = LIMIT
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # else few inputs get behind the checksums
     reader, seeds = results() if asked.reader == "results" else READERS[asked.reader]

@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.datasets.files import in_order, table_of
+from cbm_cli.datasets.formats import columns_in_order, table_of
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Flat, Layered, flatten, machine_arrays, read_machine
@@ -223,7 +223,7 @@ class TrainedMachine:
         """
         n = self.sizes[0]
         if hasattr(X, "columns"):
-            X = in_order(table_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
+            X = columns_in_order(table_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
         x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             expected = f"the machine has {n} visible units: expected numbers of shape (n, {n})"

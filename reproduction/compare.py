@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from published import KEPT, TABLES, known_reason, markdown, match, published_cells, text_of
+from printed import KEPT, TABLES, known_reason, markdown, match, published_cells, text_of
 from scipy.special import stdtr
 
 import cbm_cli as cbm
@@ -237,7 +237,7 @@ def z_of(z: float) -> str:
     return number(z, "+z.1f") + " !" * (abs(z) > LIMIT)
 
 
-class Trials:
+class KeptTrials:
     """The finished trials of a results folder; a run of several experiments counts once."""
 
     def __init__(self, folder: str | PathLike = KEPT) -> None:
@@ -277,7 +277,7 @@ class Run:
     kernel: str  # the version that trained it
 
 
-def read_run(run_id: str, trials: Trials, metric: str, scale: str, of_mean: bool) -> Run:
+def read_run(run_id: str, trials: KeptTrials, metric: str, scale: str, of_mean: bool) -> Run:
     """Return the values of a run in the published scale."""
     rows = trials.runs[run_id]
 
@@ -330,7 +330,7 @@ def mean_of(values: Floats) -> float:
     return float(finite(values).mean()) if len(finite(values)) else math.nan
 
 
-def compare(trials: Trials) -> Comparison:
+def compare(trials: KeptTrials) -> Comparison:
     """Match the trials of any number of experiments with the paper's tables.
 
     A published cell is compared with the run that has its machine, data, sampler, learning rate, offsets,
@@ -366,7 +366,7 @@ def compare(trials: Trials) -> Comparison:
     return Comparison(cells, pd.DataFrame([chances for _, chances in lines]), missing, counts, len(unlike))
 
 
-def compare_row(row: pd.DataFrame, trials: Trials) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+def compare_row(row: pd.DataFrame, trials: KeptTrials) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
     """Compare one row of a published table, in one reading of its sampler, with the runs beside it."""
     first = row.iloc[0]
     part = first["split"]
@@ -463,7 +463,7 @@ def within_by_chance(freedom: float) -> float:
 
 
 def main() -> None:
-    comparison = compare(Trials(*sys.argv[1:2]))
+    comparison = compare(KeptTrials(*sys.argv[1:2]))
     for title, table in comparison.tables():
         print(f"{title}\n\n{table}\n")
     print("\n".join([*comparison.notes(), *comparison.reasons(), "", *comparison.summary()]))

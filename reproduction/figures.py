@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import yaml
 from findings import selected
-from published import PAPER
+from printed import PAPER
 
 import cbm_cli as cbm
 

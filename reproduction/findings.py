@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from compare import Floats, Trials
-from published import PAPER, markdown, text_of
+from compare import Floats, KeptTrials
+from printed import PAPER, markdown, text_of
 
 import cbm_cli as cbm
 from cbm_cli.errors import CbmError
@@ -137,12 +137,12 @@ def findings() -> list[dict[str, Any]]:
     return yaml.safe_load((PAPER / "findings.yaml").read_text(encoding="utf-8"))["findings"]
 
 
-def check_findings(trials: Trials) -> list[Judged]:
+def check_findings(trials: KeptTrials) -> list[Judged]:
     """Check all findings on the trials of all experiments."""
     return [Judged(one, [*evidence_of(one, trials)]) for one in findings()]
 
 
-def evidence_of(finding: Mapping[str, Any], trials: Trials) -> Iterator[Evidence]:
+def evidence_of(finding: Mapping[str, Any], trials: KeptTrials) -> Iterator[Evidence]:
     """Yield a comparison for each pair of runs that each statement of a finding compares."""
     runs = trials.all.loc[trials.all["experiment"].isin(finding["experiments"])].drop_duplicates("run_id")
     for i, statement in enumerate(finding["checks"]):
@@ -186,7 +186,7 @@ def selected(runs: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
     return chosen
 
 
-def quantity(run: str, trials: Trials, statement: Mapping[str, Any], metric: str) -> dict[int, float]:
+def quantity(run: str, trials: KeptTrials, statement: Mapping[str, Any], metric: str) -> dict[int, float]:
     """Return what a statement is about, by trial; without trials in which it was not measured."""
     rows, of, cost = trials.runs[run], statement.get("of", "max"), "_cost" in metric
 
@@ -213,7 +213,7 @@ def quantity(run: str, trials: Trials, statement: Mapping[str, Any], metric: str
     return {int(trial): float(np.clip(value, -LARGEST, LARGEST)) for trial, value in known if value == value}
 
 
-def number_of_course(run: str, trials: Trials, metric: str, of: Mapping[str, Any], scale: Any) -> Floats:
+def number_of_course(run: str, trials: KeptTrials, metric: str, of: Mapping[str, Any], scale: Any) -> Floats:
     """Return a number of the curve, the records or the machine of each trial; NaN where they are not kept.
 
     ``at``: the value at an update. ``mean``: the mean over all updates between two, also where windows of a
@@ -249,7 +249,7 @@ def number_of_course(run: str, trials: Trials, metric: str, of: Mapping[str, Any
     return np.array(found) * (1.0 if name == "reach" else scale)
 
 
-def machine_measure(name: str, trials: Trials, row: Mapping[str, Any]) -> float:
+def machine_measure(name: str, trials: KeptTrials, row: Mapping[str, Any]) -> float:
     """Return a number of the machine of a trial; NaN where the machine or its data cannot be read.
 
     ``filter correlation`` is the mean absolute correlation of two filters of the last hidden layer (Fig. 15);
@@ -316,7 +316,7 @@ NOTE = (
 
 
 def main() -> None:
-    judged = check_findings(Trials(*sys.argv[1:2]))
+    judged = check_findings(KeptTrials(*sys.argv[1:2]))
     print("\n".join([finding_table(judged), "", count_findings(judged), NOTE]))
     for one in judged:
         if one.evidence:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from compare import Comparison, Trials, compare
+from compare import Comparison, KeptTrials, compare
 from figures import figures
 from findings import NOTE, Judged, check_findings, count_findings, finding_table
-from published import TABLES, markdown
+from printed import TABLES, markdown
 from scoreboard import score, scoreboard
 
 PAGES = Path(__file__).parents[1] / "docs/reproduction"
@@ -86,7 +86,7 @@ def figure_page(judged: list[Judged], texts: Mapping[int, Any]) -> list[str]:
 
 def pages() -> dict[str, str]:
     """Return the text of each page by its name."""
-    trials = Trials()
+    trials = KeptTrials()
     comparison, judged = compare(trials), check_findings(trials)
     texts = yaml.safe_load(Path(__file__).with_name("pages.yaml").read_text(encoding="utf-8"))
     table, notes = scoreboard(comparison)

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 import pandas as pd
-from compare import LIMIT, Comparison, Trials, compare
-from published import TABLES, markdown, published_cells
+from compare import LIMIT, Comparison, KeptTrials, compare
+from printed import TABLES, markdown, published_cells
 
 HEADER = ["table", "published", "run", "not run", "trials", "as named", "as read", "marks agree"]
 
@@ -67,7 +67,7 @@ def scoreboard(comparison: Comparison) -> tuple[str, list[str]]:
 
 
 def main() -> None:
-    table, notes = scoreboard(compare(Trials(*sys.argv[1:2])))
+    table, notes = scoreboard(compare(KeptTrials(*sys.argv[1:2])))
     print("\n".join([table, "", *notes]))
 
 

@@ -30,7 +30,7 @@ def sample(
     model = target.model()
     refuse_input(output, model, given)
 
-    from cbm_cli.datasets.files import read_given
+    from cbm_cli.datasets.formats import read_given
     from cbm_cli.machines.files import flatten, read_machine
     from cbm_cli.machines.samples import CHAINS, draw, draw_given, parse_sampler, write_samples
     from cbm_cli.machines.threads import using_cores

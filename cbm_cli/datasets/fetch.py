@@ -13,7 +13,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from cbm_cli.datasets.files import reading, unpacked
+from cbm_cli.datasets.formats import reading, unpacked
 from cbm_cli.datasets.published import SOURCES, VARIABLE, DataSource, File, find
 from cbm_cli.errors import CbmError, FieldError
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.datasets.files import NOISE, Table
+from cbm_cli.datasets.formats import NOISE, Table
 from cbm_cli.datasets.spec import DataSpec
 from cbm_cli.errors import FieldError
 from cbm_cli.text import text_of

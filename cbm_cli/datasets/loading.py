@@ -14,7 +14,7 @@ from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, Dataset, Names
 from cbm_cli.datasets.fetch import check
-from cbm_cli.datasets.files import Table, in_order, reading, tables_in, unpacked
+from cbm_cli.datasets.formats import Table, columns_in_order, reading, tables_in, unpacked
 from cbm_cli.datasets.grey import units_of
 from cbm_cli.datasets.published import SOURCES, near, own_file
 from cbm_cli.datasets.spec import DataSpec, available, make_spec
@@ -122,9 +122,9 @@ def read_parts(
                 check_size(len(table.values) * width * table.values.itemsize)
                 table = replace(table, values=np.pad(table.values, ((0, 0), (0, missing))))
             if names and table.names:
-                table = in_order(table, names, len(names), "the machine")
+                table = columns_in_order(table, names, len(names), "the machine")
             train = table if name == "train" else train
-            parts[name] = in_order(table, names or train.names, train.values.shape[1], train.where)
+            parts[name] = columns_in_order(table, names or train.names, train.values.shape[1], train.where)
     return parts
 
 

@@ -96,10 +96,10 @@ class Flat(NamedTuple):
 
 
 def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") -> Flat:
-    """The Boltzmann machine as an RBM, in C-contiguous arrays of ``dtype``; `check_size` may refuse it."""
+    """The Boltzmann machine as an RBM, in C-contiguous arrays of ``dtype``; `check_range` may refuse it."""
     W, b, c, mu, _ = kernel_arrays(machine)
     arrays = W, b, c, mu[machine.sizes[0] :]
-    check_size(arrays[:3], dtype, place)
+    check_range(arrays[:3], dtype, place)
     return Flat._make([*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), machine.sizes])
 
 
@@ -111,7 +111,7 @@ def fits(parameters: Iterable[NDArray], dtype: type) -> bool:
         )
 
 
-def check_size(parameters: Sequence[NDArray], dtype: type, place: str) -> None:
+def check_range(parameters: Sequence[NDArray], dtype: type, place: str) -> None:
     """Raise CbmError for weights and biases that are too large to compute with in ``dtype``."""
     if not fits(parameters, dtype):
         largest = max(float(np.nanmax(np.abs(array), initial=0)) for array in parameters)
@@ -193,7 +193,7 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
     titles = arrays.get("names", np.array([], "U1"))
     if titles.size and (titles.dtype.kind != "U" or titles.shape != found["biases"][0].shape):
         raise CbmError(f"{path}: names holds {titles.dtype} of shape {titles.shape}; expected a name a unit")
-    with np.errstate(over="ignore", invalid="ignore"):  # `check_size` refuses what is too large
+    with np.errstate(over="ignore", invalid="ignore"):  # `check_range` refuses what is too large
         return Layered(kind, names=tuple(titles.tolist()), **found).recentered(-1)
 
 

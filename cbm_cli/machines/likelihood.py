@@ -33,7 +33,7 @@ from cbm_cli.machines.estimates import (
     never,
     reverse_ais,
 )
-from cbm_cli.machines.files import Flat, Layered, check_size, fits, flatten, kernel_arrays
+from cbm_cli.machines.files import Flat, Layered, check_range, fits, flatten, kernel_arrays
 from cbm_cli.machines.limits import check_likelihood, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
@@ -335,7 +335,7 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
             f"remove --{method.name}",
         )
     wide = kernel_arrays(machine)
-    check_size(wide[:3], np.float32, place)
+    check_range(wide[:3], np.float32, place)
     W, b, c, mu, lam = (np.ascontiguousarray(array, np.float32) for array in wide)
     state = State(W, b, c, mu, lam, np.zeros(3, np.int64))
     plan = plain_plan(len(state.b), len(state.c), 0, 1, unit=np.float32(parts.unit))

@@ -23,7 +23,7 @@ def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
     return [note for note in notes if note]
 
 
-def in_words(measure: Measure, evaluated: bool) -> str:
+def value_in_words(measure: Measure, evaluated: bool) -> str:
     """Return what a value is of a trial, as ``maximum test log-likelihood during training``."""
     metric, _, statistic = measure
     name = f"{metric.part} {metric.name}".strip()
@@ -70,7 +70,7 @@ def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
         for key, letter in told.items()
     ]
     values = "; ".join(words) if letters else " or ".join(words)
-    what = in_words(measure, is_evaluated(cells.trials.frame, measure.metric))
+    what = value_in_words(measure, is_evaluated(cells.trials.frame, measure.metric))
     same = ", which the cells also show: they are better than on new data" * (
         measure.metric.part == cells.measure.metric.part
     )
@@ -93,7 +93,7 @@ def _what(cells: Cells) -> str:
     """Say what the numbers of a cell are."""
     metric, scale, statistic = cells.measure
     first = next(iter(cells))
-    what = in_words(cells.measure, first.evaluated)
+    what = value_in_words(cells.measure, first.evaluated)
     rows = cells.trials.numbers(f"n_{metric.part}")
     unit = metric.unit(scale, sorted({int(n) for n in rows if n == n}))
     lowest = "validation cost" if statistic == "best-valid" else "cost"

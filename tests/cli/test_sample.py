@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Image
-from cbm_cli.datasets.files import read_given
+from cbm_cli.datasets.formats import read_given
 from cbm_cli.machines import samples
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.learned import GAP, tile_panel, tiled

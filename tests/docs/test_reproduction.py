@@ -20,10 +20,10 @@ from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 GRID = read_grid(ROOT / "experiments.yaml").experiments
-SCRIPTS = "compare", "figures", "findings", "pages", "published", "scoreboard"
+SCRIPTS = "compare", "figures", "findings", "pages", "printed", "scoreboard"
 with pytest.MonkeyPatch.context() as there:
     there.syspath_prepend(ROOT / "reproduction")  # where Python finds them for the one that it runs
-    compare, figures, findings, pages, published, scoreboard = map(import_module, SCRIPTS)
+    compare, figures, findings, pages, printed, scoreboard = map(import_module, SCRIPTS)
 
 
 def trials_of(frame, curves=None):
@@ -34,7 +34,7 @@ def trials_of(frame, curves=None):
     results.curves = results.records = lambda _: long
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare.cbm, "open_results", lambda folder: results)
-        return compare.Trials()
+        return compare.KeptTrials()
 
 
 TOY = {"data": "bars-and-stripes", "data_size": 3, "model_kind": "rbm", "model_hidden": 4}
@@ -186,24 +186,24 @@ EIGHT = "eight-sets-16 eight-sets-16-two-sweeps eight-sets-200 eight-sets-200-sl
     ],
 )
 def test_every_published_value_has_its_cell_in_the_grid(names, tables, count):
-    cells = published.published_cells()
+    cells = printed.published_cells()
     cells = cells[cells["table"].str.startswith(tables)]
     rows = pd.DataFrame([cell.row() for name in names.split() for cell in GRID[name].cells])
-    texts = rows.map(lambda value: "" if value is None else published.text_of(value))
-    found = published.match(cells, texts)
+    texts = rows.map(lambda value: "" if value is None else printed.text_of(value))
+    found = printed.match(cells, texts)
     assert found[~found["departures"].astype(bool)]["line"].nunique() == count
 
 
 def test_every_known_reason_is_of_published_values():
-    cells = published.published_cells()
+    cells = printed.published_cells()
     cells = cells.assign(obtained_sampler=cells["reading"]).to_dict("records")
-    found = {*map(published.known_reason, cells)}
-    assert {entry["reason"] for entry in published.mismatches()} <= found
+    found = {*map(printed.known_reason, cells)}
+    assert {entry["reason"] for entry in printed.mismatches()} <= found
 
 
 @pytest.fixture(scope="module")
 def kept():
-    return compare.Trials()
+    return compare.KeptTrials()
 
 
 def test_the_scoreboard_of_the_kept_results(kept):

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 import yaml
 from cbm_cli.datasets.columns import Columns
-from cbm_cli.datasets.files import ALL, table_of
+from cbm_cli.datasets.formats import ALL, table_of
 from cbm_cli.datasets.loading import load
 from numpy.testing import assert_allclose, assert_array_equal
 

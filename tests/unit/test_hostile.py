@@ -17,7 +17,7 @@ import yaml
 from cbm_cli import arrays as npz
 from cbm_cli.cli import main
 from cbm_cli.cli.output import live
-from cbm_cli.datasets import files
+from cbm_cli.datasets import formats
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
@@ -63,7 +63,7 @@ QUICK = settings(
 
 def limited(monkeypatch, limit):
     """Let an unpacked file have so many bytes, so that a small bomb is one."""
-    for module in (npz, files):
+    for module in (npz, formats):
         monkeypatch.setattr(module, "MOST_BYTES", limit)
 
 
@@ -75,8 +75,8 @@ MILLIONS = arrays(np.zeros(30_000_000, np.uint8))
 
 def read_rows(path):
     """The tables of a file of rows."""
-    with files.reading(path):
-        return files.tables_in(files.unpacked(path))
+    with formats.reading(path):
+        return formats.tables_in(formats.unpacked(path))
 
 
 KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}

@@ -106,10 +106,12 @@ def read_given(path: Path, names: Names = (), there: str = "") -> NDArray[np.flo
             told = f"{rows.at(row)}, column {column + 1}: {rows.frame.iat[row, column]} is no number"
             raise FieldError(f"{told}; leave it empty, and it is sampled")
         table = Table(values.to_numpy(np.float64, na_value=np.nan), tuple(rows.names))
-        return in_order(table, names, len(names), there).values if names and rows.names else table.values
+        if names and rows.names:
+            table = columns_in_order(table, names, len(names), there)
+        return table.values
 
 
-def in_order(table: Table, wanted: Names, width: int, there: str) -> Table:
+def columns_in_order(table: Table, wanted: Names, width: int, there: str) -> Table:
     """Return a table with its columns in the order of the names ``wanted``; FieldError for other columns.
 
     Without names on either side the order stays, and the number of columns has to be ``width``. ``there`` is
