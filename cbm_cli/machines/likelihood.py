@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
@@ -34,7 +33,7 @@ from cbm_cli.machines.estimates import (
     reverse_ais,
 )
 from cbm_cli.machines.files import Flat, Layered, check_range, fits, flatten, kernel_arrays
-from cbm_cli.machines.limits import check_likelihood, check_whole
+from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
@@ -191,10 +190,7 @@ def _estimated(
 ) -> tuple[Answer, dict[str, Answer]]:
     """Log-likelihoods or their bounds, with log Z by annealing, and proved limits of both."""
     base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.is_deep)
-    for name, count in {"temperatures": steps, "runs": method.runs * sum(machine.W.shape)}.items():
-        if 4 * count > MOST_BYTES:  # of an array in float32
-            told = f"{name} takes an array of {count:,} numbers; the limit is {MOST_BYTES // 4:,}"
-            raise CbmError(f"ais: {told}: write a smaller number")
+    check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
     found, ends = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
     known, unsettled, by_part = {}, dict[str, int](), dict[str, Answer]()
     for part, rows in parts.rows.items():

@@ -4,6 +4,7 @@ from functools import cache
 from numbers import Integral
 from typing import Any
 
+from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.errors import CbmError
 
 LIKELIHOOD_BITS = 30  # an exact likelihood sums at most 2^30 states
@@ -18,6 +19,14 @@ def check_whole(place: str, least: int, **numbers: Any) -> None:
         if number is not None and not (isinstance(number, Integral) and least <= int(number) < 2**64):
             told = f"{place}: {name} must be a whole number of {least} or more, not {number!r}"
             raise CbmError(told)
+
+
+def check_room(place: str, **numbers: int) -> None:
+    """Raise CbmError for a name that asks for more numbers in float32 than `MOST_BYTES` hold."""
+    for name, count in numbers.items():
+        if 4 * count > MOST_BYTES:
+            told = f"{name} takes an array of {count:,} numbers; the limit is {MOST_BYTES // 4:,}"
+            raise CbmError(f"{place}: {told}: write a smaller number")
 
 
 @cache  # training asks at every evaluation
