@@ -130,19 +130,18 @@ def _are_names(fields: list[str], below: list[str]) -> bool | None:
     Words are names, where they are more than digits and marks, and the line has no numbers and no gaps.
     Numbers may be names if they are whole and all different, or if the line has a word above a number.
     """
-    numbers = {n: float(field) for n, field in enumerate(fields) if _NUMBER.fullmatch(field)}
+    numbers = [float(field) for field in fields if _NUMBER.fullmatch(field)]
     gaps = [n for n, field in enumerate(fields) if _GAP.fullmatch(field)]
-    truth = [n for n, field in enumerate(fields) if field.lower() in TRUTH]
-    valued = {*numbers, *gaps, *truth}
-    words = [n for n in range(len(fields)) if n not in valued]
-    if not numbers and not truth:  # the first column or the last one may have no name
+    truth, valued = [field.lower() in TRUTH for field in fields], (_NUMBER.fullmatch, _GAP.fullmatch)
+    words = [n for n, it in enumerate(fields) if not truth[n] and not any(match(it) for match in valued)]
+    if not numbers and not any(truth):  # the first column or the last one may have no name
         odd = [n for n in gaps if fields[n] or 0 < n < len(fields) - 1]
         plain = all(_DIGITS.fullmatch(fields[n]) for n in words)
         return None if words and (odd or plain) else bool(words)
     if any(_NUMBER.fullmatch(below[n]) for n in words if n < len(below)):
         return None
-    repeated = bool(truth) or len({*numbers.values()}) < len(numbers)
-    return False if repeated or not all(number.is_integer() for number in numbers.values()) else None
+    repeated = any(truth) or len({*numbers}) < len(numbers)
+    return False if repeated or not all(number.is_integer() for number in numbers) else None
 
 
 def _check_first_row(frame: pd.DataFrame) -> None:
