@@ -15,8 +15,8 @@ from cbm_cli.kernels.random import fill_uniform
 from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.training import Training
-from cbm_cli.kernels.units import mean_of_units, sample_units
-from cbm_cli.machines.files import Flat, sides_of
+from cbm_cli.kernels.units import mean_of_units
+from cbm_cli.machines.files import Flat, Layered, flatten, sides_of
 from cbm_cli.machines.likelihood import exact_scores
 from cbm_cli.reference import sigmoid, states  # noqa: F401
 
@@ -77,18 +77,7 @@ def rbm(W, b, c):
 
 def flattened(machine, dtype=np.float32):
     """A machine of `networks.layered` without offsets, even layers next to even ones."""
-    weights, biases, offsets = machine
-    layers = [len(bias) for bias in biases]
-    plain = [np.array(bias) for bias in biases]
-    for at, W in enumerate(weights):
-        plain[at] -= W @ offsets[at + 1]
-        plain[at + 1] -= offsets[at] @ W
-    blocks = [[np.zeros((n, m)) for m in layers[1::2]] for n in layers[::2]]
-    for at, W in enumerate(weights):
-        blocks[(at + 1) // 2][at // 2] = W if at % 2 == 0 else W.T
-    start = np.concatenate([[], *offsets[2::2]])
-    arrays = np.block(blocks), np.concatenate(plain[::2]), np.concatenate(plain[1::2]), start
-    return Flat(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), tuple(layers))
+    return flatten(Layered("dbm", *map(tuple, machine)).recentered(-1), dtype)
 
 
 def exact_log_likelihoods(machine, rows, unit=1.0):
@@ -165,12 +154,6 @@ def advance(learner, state, first, last, trail=None):
 def unit_means(activation, bias, gain=1):
     found = np.empty_like(activation)
     mean_of_units(activation[None], np.float32(gain), bias, found[None])
-    return found
-
-
-def unit_states(activation, u):
-    found, ones = np.empty_like(activation), np.ones_like(activation)
-    sample_units(activation[None], ones, 0 * ones, u, found[None])
     return found
 
 
@@ -284,19 +267,11 @@ def reference_sweeps(theta, h, its, update, site="sampler"):
 
 
 def exactly(algorithm, theta, offsets, rows, its, updates):
-    """An algorithm of the reference with exact model phases, under the settings of a plan."""
-    numbers, how = iter(range(updates)), its.offsets
-
-    def estimate(data, model):
-        noise = noises(its, next(numbers), *theta[0].shape)
-        mixes = how.mu_mix, how.lam_mix
-        sides = zip(mixes, moments(data)[1:], moments(model)[1:], noise, strict=True)
-        return [ref.offset_target(*side) for side in sides]
-
-    rates = rate_of(its, 0), *wide((how.mu_factor, how.lam_factor))
-    batches = [rows.astype(float)] * updates
+    """An algorithm of the reference with exact model phases, and data means as offsets."""
+    rates = rate_of(its, 0), *wide((its.offsets.mu_factor, its.offsets.lam_factor))
     sample = lambda data, *machine: ref.model_phase(*machine)  # noqa: E731
-    return algorithm(theta, offsets, batches, sample, estimate, rates, how.before)
+    batches, estimate = [rows.astype(float)] * updates, lambda data, model: ref.means(data)
+    return algorithm(theta, offsets, batches, sample, estimate, rates, its.offsets.before)
 
 
 class Trainer:
@@ -363,3 +338,14 @@ class Trainer:
             strict=True,
         )
         return [ref.moving_average(old, ref.offset_target(*rest), nu) for old, nu, *rest in sides]
+
+
+def departure(state, trainer):
+    """How many hidden states differ, and how much numbers do at most."""
+    chains = [] if trainer.its.exact else [(state.h, trainer.h)]
+    if state.aside_h is not None:
+        chains.append((state.aside_h, trainer.aside_h))
+    expected = *trainer.theta, *trainer.offsets, *(trainer.velocity if state.velocity else ())
+    pairs = zip((*state[:5], *(state.velocity or ())[:3]), expected, strict=True)
+    error = max(np.abs(one - other).max() for one, other in pairs)
+    return sum(int((one != other).sum()) for one, other in chains), error

@@ -76,21 +76,15 @@ FIXED = {"visible": 0, "hidden": 0.3}
 
 FALLING = {"start": 0.2, "decay": 0.5, "every": "5 updates"}, [(0, 0.2), (5, 0.1), (10, 0.05)]
 STEPPED = {"start": 0.2, "steps": "0.02 from 1 epoch + 0.3 from 3 epochs"}
-LATER = {"start": 0.2, "steps": "0.05 from 4 updates"}
 BOTH = {"momentum": 0.8, "weight_decay": {"l1": 0.03, "l2": 0.1}}
 # Ways to step, in settings and in the plan of the reference; epochs have 3 batches
 STEPS = {
-    "momentum": ({"momentum": 0.8}, {"momentum": 0.8}),
-    "l1": ({"weight_decay": {"l1": 0.05}}, {"l1": 0.05}),
-    "l2": ({"weight_decay": {"l2": 0.2}}, {"l2": 0.2}),
     "momentum and decay": (BOTH, {"momentum": 0.8, "l1": 0.03, "l2": 0.1}),
     "order of the file": ({"shuffle": False}, {"shuffled": False}),
     "decaying rate": tuple({"learning_rate": rate} for rate in FALLING),
-    "rates in steps": tuple(
-        {"learning_rate": rate} for rate in (STEPPED, [(0, 0.2), (3, 0.02), (9, 0.3)])
-    ),
     "momentum while rates change": tuple(
-        {"momentum": 0.5, "learning_rate": rate} for rate in (LATER, [(0, 0.2), (4, 0.05)])
+        {"momentum": 0.5, "learning_rate": rate}
+        for rate in (STEPPED, [(0, 0.2), (3, 0.02), (9, 0.3)])
     ),
 }
 

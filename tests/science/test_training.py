@@ -10,35 +10,13 @@ from cbm_cli.kernels.machine import Machine, aligned, aligned_empty
 from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT
 from cbm_cli.kernels.step import Gradient, ascend
 from cbm_cli.trial.learner import Learner
-from numpy.testing import assert_allclose, assert_array_equal, assert_equal
+from numpy.testing import assert_allclose, assert_equal
 
 from tests import fuzz
-from tests.networks import FOUR, THREE, TWO, visible_rows
-from tests.oracles import Trainer, advance, batch_of, flat, learn, plan, random_state, wide
+from tests.networks import THREE, TWO, visible_rows
+from tests.oracles import Trainer, advance, batch_of, departure, learn, plan, random_state, wide
 from tests.processes import nightly
 from tests.trainings import FIXED, STEPS, coins, rbm_settings
-
-
-def assert_same_state(state, trainer):
-    its = trainer.its
-    if not its.exact:
-        assert_array_equal(state.h, trainer.h)
-    if its.offsets_from == INDEPENDENT:
-        assert_array_equal(state.aside_h, trainer.aside_h)
-        assert (state.aside_h != state.h).any()
-    assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)  # float32, not float64
-    assert_allclose(np.concatenate(state[3:5]), np.concatenate(trainer.offsets), atol=1e-5)
-    assert (state.velocity is not None) == (its.momentum > 0)
-    if state.velocity is not None:
-        assert_allclose(flat(*state.velocity[:3]), flat(*trainer.velocity), atol=3e-5)
-
-
-# Machines of one or several hidden layers
-
-SMALL = (5, 3)
-LAYER_ROWS = {layers: visible_rows(layers)[[1, 4, 7, 12, 17, 22, 30]] for layers in (SMALL, TWO)}
-LAYER_ROWS |= {layers: visible_rows(layers)[[1, 3, 4, 6]] for layers in (THREE, FOUR)}
-
 
 WAYS = {
     "PCD-1": {},
@@ -47,39 +25,15 @@ WAYS = {
     "CD-3": {"restart": True, "steps": 3},
     "PT_3": {"temperatures": 3},
     "exact": {"exact": True},
-    "doubled up": {"to_hidden": 2.0},
-    "doubled down": {"to_visible": 2.0},
 }
-DEEP_WAYS = [way for way in WAYS if "doubled" not in way]
 
 
-EACH = [*((SMALL, way) for way in WAYS), *itertools.product([TWO, THREE, FOUR], DEEP_WAYS)]
-
-
-@pytest.mark.parametrize("scheme", ["00000", "aaaaa", "mrhda"])
-@pytest.mark.parametrize(("layers", "way"), EACH)
-def test_updates_are_those_of_the_reference(layers, way, scheme):
-    rows, slides = LAYER_ROWS[layers], {"before": scheme[0] in "0a", "sliding": (0.3, 0.2)}
-    its = plan(layers, len(rows), scheme[: len(layers)], **slides, **WAYS[way])
-    state = random_state(layers, its, seed=5, scale=0.7)
-    trainer = Trainer(state, its)
-    for update in range(4 if len(layers) > 2 else 12):
-        trainer.update(rows, update)
-        learn(state, rows, its, update, update + 1)
-        assert_same_state(state, trainer)
-    below, above = (np.repeat(range(k, len(layers), 2), layers[k::2]) for k in (0, 1))
-    connected = np.abs(below[:, None] - above) == 1
-    assert_array_equal(trainer.connected, connected)
-    assert (state.W[~connected] == 0).all()
-    assert state.rounds[1:].tolist() == [0 if layers == SMALL else 4, 0]
-
-
-@pytest.mark.parametrize("way", ["CD-1", "CD-3", "PCD-1", "PCD-2", "PT_3", "exact"])
+@pytest.mark.parametrize("way", WAYS)
 def test_the_step_of_aa_b_is_the_enhanced_gradient_of_the_same_samples(way):
     """Eqs. (1)-(3), to rounding."""
-    rows = LAYER_ROWS[SMALL]
-    its = plan(SMALL, len(rows), "aa", learning_rate=1.0, **WAYS[way])
-    state = random_state(SMALL, its, seed=3)
+    rows = visible_rows((5, 3))[[1, 4, 7, 12, 17, 22, 30]]
+    its = plan((5, 3), len(rows), "aa", learning_rate=1.0, **WAYS[way])
+    state = random_state((5, 3), its, seed=3)
     trainer = Trainer(state, its)
     before, data = wide(state[:3]), trainer.data_phase(rows.astype(float))
     model, _ = trainer.model_phase(data, trainer.h, 0, its.exact)
@@ -97,11 +51,11 @@ STEP, FOLLOWED = STEPS["momentum and decay"]
 KNOBS = STEPS | {
     "fewer chains": ({"chains": 3}, {"rows": 3}),
     "more chains": ({"chains": 9, "sampler": "PCD-2"}, {"rows": 9, "steps": 2}),
-    "two sweeps before swaps": ({"sampler": "PT_4-2"}, {"temperatures": 4, "steps": 2}),
-    "fixed visible offsets": ({"sliding_factor": FIXED}, {"sliding": [*FIXED.values()]}),
+    "everything with tempering": (
+        {"sampler": "PT_3-2", "sliding_factor": FIXED} | STEP,
+        {"temperatures": 3, "steps": 2, "sliding": [*FIXED.values()]} | FOLLOWED,
+    ),
 }
-LADDER = {"sampler": "PT_3", "sliding_factor": FIXED} | STEP
-KNOBS["everything with tempering"] = LADDER, {"temperatures": 3, "sliding": (0, 0.3)} | FOLLOWED
 SOURCES = {  # of the model means of offsets, and of the gradient
     "own chains": ({"offsets_from": "independent"}, {"offsets_from": INDEPENDENT}),
     "own ladder": (
@@ -144,7 +98,11 @@ def test_boltzmann_machines_learn_as_in_the_reference(layers, name):
     for update in range(UPDATES):
         trainer.update(batch_of(learner.data.train, its, update, shuffled), update)
         advance(learner, state, update, update + 1)
-        assert_same_state(state, trainer)
+        flips, error = departure(state, trainer)
+        assert (flips, error < 3e-5) == (0, True)  # float32, not float64
+    assert (state.velocity is not None) == (its.momentum > 0)
+    below, above = (np.repeat(range(k, len(layers), 2), layers[k::2]) for k in (0, 1))
+    assert (state.W[np.abs(below[:, None] - above) != 1] == 0).all()  # of layers that are apart
 
 
 def test_the_first_biases_of_units_that_never_change_are_those_of_a_clipped_mean():
@@ -161,14 +119,6 @@ def test_rounds_of_mean_field_are_counted_from_one_evaluation_to_the_next():
     assert learner.columns[-2:] == ("mean_field_rounds", "mean_field_failures")
     assert learner.evaluate(state, 5, lambda: False)[-2:] == [2, 5]
     assert_equal(learner.evaluate(state, 5, lambda: False)[-2:], [np.nan, 0])
-
-
-def test_fixed_visible_offsets_are_the_mean_of_the_whole_training_part():
-    learner = learner_of(SIX, sliding_factor=FIXED, offsets="d0^b_s")
-    state = learner.start()
-    advance(learner, state, 0, UPDATES)
-    assert_allclose(state.mu, learner.data.train.mean(axis=0), atol=1e-7)
-    assert not state.lam.any()
 
 
 def test_means_over_many_rows_are_exact():
@@ -205,12 +155,12 @@ def test_work_arrays_begin_at_a_cache_line():
         assert array.ctypes.data % 64 == 0
 
 
-COUNTS = [(False, 600, 150), (True, 65, 40), *nightly((True, 600, 200))]
+COUNTS = [(False, 600, 100), (True, 33, 60), *nightly((True, 600, 200))]
 
 
 @pytest.mark.parametrize(("deep", "largest", "count"), COUNTS)
 def test_random_settings_make_the_updates_of_the_reference(deep, largest, count):
     """Of 1 to 513 units, with all ways to multiply bits."""
     rng = np.random.default_rng(2)
-    found = [fuzz.differences(fuzz.random_case(rng, deep, largest)) for _ in range(count)]
-    assert [line for lines in found for line in lines] == []
+    found = [fuzz.difference(rng, deep, largest) for _ in range(count)]
+    assert [*filter(None, found)] == []
