@@ -1,4 +1,4 @@
-"""Machines of several layers, and their centered energy term by term."""
+"""Machines of several layers, and their centered energy."""
 
 import itertools
 
@@ -18,18 +18,12 @@ def layered(layers, seed, scale=1.0):
 
 
 def layered_energy(machine, layer_states):
-    """The centered energy, term by term; of many states if units are rows of their values."""
+    """The centered energy; of many states if units are rows of their values."""
     weights, biases, offsets = machine
-    x = [
-        [state - offset for state, offset in zip(*layer, strict=True)]
-        for layer in zip(layer_states, offsets, strict=True)
-    ]
-    energy = 0.0
-    for layer, bias in enumerate(biases):
-        energy -= sum(x[layer][i] * bias[i] for i in range(len(bias)))
-    for layer, W in enumerate(weights):
-        n, m = W.shape
-        energy -= sum(x[layer][i] * W[i, j] * x[layer + 1][j] for i in range(n) for j in range(m))
+    x = [(np.asarray(state).T - mu).T for state, mu in zip(layer_states, offsets, strict=True)]
+    energy = -sum(bias @ units for bias, units in zip(biases, x, strict=True))
+    for W, (below, above) in zip(weights, itertools.pairwise(x), strict=True):
+        energy = energy - np.einsum("i...,ij,j...", below, W, above)
     return energy
 
 

@@ -1,18 +1,15 @@
 """Auto encoders against the back-propagation of the reference, on their machine files."""
 
-import re
-
 import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import pairs_of
 from cbm_cli.kernels.products import worth_packing
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.loop import converged, run_trial
+from cbm_cli.trial.loop import converged
 from numpy.testing import assert_allclose
 
 from tests import oracles
@@ -63,7 +60,7 @@ def cost_of(file, rows):
 
 def moved_offsets(pairs, y, z, learner, update):
     """The offsets after an update, from the means of its units."""
-    letters = re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
+    letters = learner.settings.scheme.letters
     sides = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
     noise = noises(learner.plan, update, *(side.sum() for side in sides))
     noise = [np.split(u, side.cumsum()[:-1]) for u, side in zip(noise, sides, strict=True)]
@@ -126,7 +123,6 @@ KINDS = [
     {"hidden": (5, 2, 3), "scheme": "dhrd^l"},
 ]
 OPTIONS = STEPS | {
-    "fixed visible offsets": ({"sliding_factor": FIXED}, {}),
     "two hidden layers": ({"hidden": (4, 3), "sliding_factor": FIXED} | MOMENTUM[0], MOMENTUM[1]),
 }
 
@@ -201,15 +197,6 @@ def test_the_first_offsets():
             assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
 
 
-def test_the_first_visible_bias_makes_the_data_mean():
-    learner = Learner(settings(weight_scale=1e-9), DATA, 3)
-    z = output_of(learner.machine(learner.start()), ROWS)
-    assert_allclose(z - DATA.train.mean(axis=0), 0, atol=1e-6)
-    zero = Learner(settings(init="zero"), DATA, 3).start()
-    assert not zero.b.any()
-    assert not zero.c.any()
-
-
 @pytest.mark.parametrize(
     ("costs", "look_ahead", "epoch"),
     [
@@ -219,21 +206,11 @@ def test_the_first_visible_bias_makes_the_data_mean():
         ([3, 2, 1, 1 - 6e-6, 1 - 6e-6], 1, 4),  # falls by less than the tolerance, but falls
         ([3, 2, 1, 1 - 6e-6, 1 - 12e-6, 1 - 18e-6], 2, 5),  # by more in two epochs together
         ([3, 1, 4, 2, 2, 2, 2], 3, 2),  # the fall to the fourth counts, though not below the second
-        ([2, 2, 2], 2, 1),
         ([np.nan, np.nan, np.nan], 2, 1),
     ],
 )
 def test_convergence_of_costs_written_by_hand(costs, look_ahead, epoch):
     assert converged(costs, look_ahead) == epoch
-
-
-def test_a_trial_stops_when_the_validation_cost_has_converged():
-    quick = settings(batch=5, epochs=500, learning_rate=1.0, early_stopping={"look_ahead": 3})
-    outcome = run_trial(Trial("test", quick, 0, 1), DATA)
-    valid = outcome.curve[1:, outcome.columns.index("valid_cost")]
-    assert (np.diff(valid)[-3:] >= -1e-5).all()
-    assert outcome.converged == converged(valid, 3) == 1 + valid.argmin() < 500 - 3
-    assert outcome.summary()["test_cost_best_valid"] == outcome.curve[outcome.converged, 4]
 
 
 def test_settings_that_do_not_suit_the_data_are_refused():

@@ -87,10 +87,7 @@ def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
     assert_allclose(found.b, (d - p) / (p * (1 - p)), rtol=1e-6)
 
 
-def test_a_fisher_matrix_of_too_many_states_or_of_fewer_than_parameters_is_refused():
-    plain = machine(10, 7)
-    error = refusal(natural_gradient, *plain, standard_gradient(*plain, some_rows(10)), "joint")
-    assert holds(error, "gradient|2^17|10x7|fisher: diagonal")
+def test_a_fisher_matrix_of_fewer_states_than_parameters_is_refused():
     check_fisher("gradient", "joint", 0.0, 9, 7, "")
     check_fisher("gradient", "marginal", 0.0, 4, 2, "")  # 15 states, less one, for 14 parameters
     check_fisher("gradient", "marginal", 0.01, 4, 3, "")

@@ -27,7 +27,6 @@ from tests.oracles import (
     wide,
 )
 from tests.oracles import walk as kernel_walk
-from tests.processes import nightly
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -62,7 +61,7 @@ def told_of(machine, rows, method, unit=1.0, base=None):
 @pytest.mark.parametrize(("kind", "sizes"), [("rbm", (6, 4)), ("dbm", (5, 3, 2))])
 def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_of_them):
     machine, rows = own_machine(kind, sizes, size, all_of_them), visible_rows(sizes)
-    scores, flat = exact_scores(flatten(machine, np.float64), rows), flatten(machine, np.float64)
+    scores = exact_scores(flat := flatten(machine, np.float64), rows)
     common, answer = told_of(machine, rows, Method("exact"))
     assert common["log_z"] == pytest.approx(ref.log_partition(*flat.plain), rel=1e-13)
     expected = np.minimum(scores - ref.log_partition(*flat.plain), 0).mean()
@@ -130,26 +129,11 @@ def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction, ro
         estimates.walk(machine, base, start, betas, seed=7, should_stop=lambda: True)
 
 
-@pytest.mark.parametrize("way", ["upwards", "downwards"])
-def test_the_stated_error_is_kept_at_the_stated_rate(way):
-    machine = random_machine(8, 5, seed=4, scale=0.7)
-    base, exact, inside = estimates.base_rate(np.full(8, 0.4), 50), log_z(machine), 0
-    for seed in range(60):
-        if way == "upwards":
-            found, _ = estimates.ais(machine, base, seed, temperatures=100, runs=100)
-        else:
-            samples = exact_samples(machine, 100, seed)
-            found = estimates.reverse_ais(machine, base, samples, seed, temperatures=100)
-        inside += abs(found.log_z - exact) < 2 * found.standard_error
-        assert found.interval[0] < found.log_z < found.interval[1]
-    assert inside >= 51  # 95.4% of 60 are 57.3; four standard errors below are 50.8
-
-
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
 def test_exact_samples_have_the_machines_distribution(shape):
     machine = random_machine(*shape, seed=5)
     p = joint(*machine)[0].sum(axis=1)
-    assert deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5  # of 32 states
+    assert deviations(exact_samples(machine, 400_000, seed=6), p).max() < 4.5  # of 32 states
 
 
 def test_effective_runs_and_doubts():
@@ -325,13 +309,10 @@ def test_an_estimate_that_misses_a_known_state_is_doubtful():
     assert missed > 20  # the others rest on a single run
 
 
-# All states are known, or few
-@pytest.mark.parametrize(("n", "count"), [(9, 512), *nightly((20, 500))])
-def test_healthy_estimates_are_not_doubtful(n, count):
+def test_healthy_estimates_are_not_doubtful():
     doubtful = 0
     for seed in range(50):
-        rows = np.random.default_rng(seed).permutation(states(n))[:count].astype(np.uint8)
-        machine = random_machine(n, 6, seed=seed, scale=0.5)
+        rows, machine = states(9).astype(np.uint8), random_machine(9, 6, seed=seed, scale=0.5)
         common, _ = estimated(machine, rows, seed=seed, temperatures=1000)
         doubtful += common["doubtful"]
     assert doubtful <= 1

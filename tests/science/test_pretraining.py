@@ -17,7 +17,7 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
-from tests.builders import cbm
+from tests.builders import cbm, grid_text
 from tests.journals import contents_of, forget, lines_of
 from tests.oracles import Trainer, plan
 from tests.trainings import RBM
@@ -107,20 +107,16 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
         assert_allclose(outcome.machine[name], expected[name], atol=1e-6)
 
 
-GRID = """
-defaults: {trials: 2, seed: 5}
-experiments:
-  deep:
-    data: {name: bars-and-stripes, size: 2}
-    model: {kind: dbm, hidden: [3, 2]}
-    offsets: ddd^b
-    sampler: PCD-1
-    learning_rate: 0.1
-    epochs: 20
-    batch: 4
-    pretraining: {epochs: 10, learning_rate: 0.2}
-    evaluate: {method: exact, every: 10 epochs}
-"""
+GRID = grid_text(
+    "dbm",
+    data="{name: bars-and-stripes, size: 2}",
+    model="{kind: dbm, hidden: [3, 2]}",
+    pretraining="{epochs: 10, learning_rate: 0.2}",
+    epochs="20",
+    batch="4",
+    seed="5",
+    trials="2",
+)
 
 
 def run(text, out, *options, jobs=0, code=0):
@@ -144,7 +140,7 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypa
     run(four, "together", jobs=jobs)
     assert len({*calls}) == 2 * (jobs == 0)
     assert len(calls) < 2 * steps  # not four times more; pieces end by the clock
-    assert len(layers_in("together/deep")) == 1  # one folder for all four cells
+    assert len(layers_in("together/toy")) == 1  # one folder for all four cells
     assert len(alone) == 4
     assert alone.items() <= contents_of("together").items()
 
@@ -164,17 +160,17 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     with monkeypatch.context() as again:
         again.setattr(LayerTraining, "advance", lambda *_: pytest.fail("layers are trained again"))
         run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
-    (path,) = (folder / "trial-000.npz" for folder in layers_in("out/deep"))
+    (path,) = (folder / "trial-000.npz" for folder in layers_in("out/toy"))
     layers = path.read_bytes()
     path.write_bytes(layers[:-40])
-    forget("out/deep", *(key for key in lines_of("out/deep") if key[1] == 0))
+    forget("out/toy", *(key for key in lines_of("out/toy") if key[1] == 0))
     run(GRID, "out")
     assert contents_of("out").items() >= whole.items()
     assert path.read_bytes() == layers  # repaired, so that no later run trains them again
     others = (("epochs: 10", "epochs: 11"), ("_rate: 0.2", "_rate: 0.3"), ("seed: 5", "seed: 6"))
     for number, change in enumerate(others, 2):
         run(GRID.replace(*change, 1), "out")
-        assert len(layers_in("out/deep")) == number
+        assert len(layers_in("out/toy")) == number
 
 
 def test_no_two_uses_of_random_numbers_share_a_seed():

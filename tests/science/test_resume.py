@@ -41,14 +41,16 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
 @pytest.mark.parametrize("name", TRAININGS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_stopping_and_evaluations_in_python_change_no_byte(tmp_path, monkeypatch, name):
-    trial = Trial("test", Settings(**TRAININGS[name] | {"epochs": 10}), 0, 1)
+    both = (Settings(**TRAININGS[name] | {"epochs": n}) for n in (8, 10))
+    shorter, trial = (Trial("test", settings, 0, 1) for settings in both)
     whole, stages = run_trial(trial, THREE_PARTS), 3 if name == "pre-training" else 1
     assert whole.converged == (4 if name == "early stopping" else None)
     assert whole.diverged == (32 if name == "divergence" else None)
     store = Store(tmp_path / "test")
 
-    def run(since, should_pause):
-        return run_trial(trial, THREE_PARTS, since, should_pause=should_pause)
+    def run(since, should_pause):  # an interrupted training goes on to any longer length
+        its = trial if since else shorter
+        return run_trial(its, THREE_PARTS, since, should_pause=should_pause)
 
     with monkeypatch.context() as short:
         short.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the most places to stop at
@@ -79,11 +81,9 @@ def test_larger_machines_are_evaluated_by_python():
 
 def test_a_value_that_is_not_finite_is_a_divergence_at_its_update():
     """Parameters of 1e38 are finite, sums of them are not."""
-    its = {"offsets": "aa^b_s", "sampler": "PT_3", "updates": 60, "evaluate": {"every": 7}}
-    settings = (rbm_settings(**its, batch=5, learning_rate=rate) for rate in (1e30, 3e38))
-    outcomes = [run_trial(Trial("test", each, 0, 1), THREE_PARTS) for each in settings]
-    assert [outcome.diverged for outcome in outcomes] == [None, 7]
-    assert [outcome.curve[-1, 0] for outcome in outcomes] == [60, 7]
-    assert (outcomes[0].curve[:, 2:] < 0).all()
-    assert np.isfinite(outcomes[1].curve[:-1]).all()
-    assert np.isnan(outcomes[1].curve[-1, 2:]).all()
+    its = {"offsets": "aa^b_s", "sampler": "PT_3", "evaluate": {"every": 7}, "batch": 5}
+    settings = (rbm_settings(**its, updates=60, learning_rate=rate) for rate in (1e30, 3e38))
+    finite, other = (run_trial(Trial("test", each, 0, 1), THREE_PARTS) for each in settings)
+    assert (finite.diverged, finite.curve[-1, 0], other.diverged) == (None, 60, 7)
+    assert np.isfinite(other.curve[:-1]).all()
+    assert np.isnan(other.curve[-1, 2:]).all()
