@@ -83,7 +83,7 @@ def _planned(
     loaded = dict[Data, Dataset]()
     for cell in manifest.cells:
         numbers = sorted(store.finished(cell["run_id"]))
-        rows = {row["trial"]: row for row in store.rows((cell["run_id"], number) for number in numbers)}
+        rows = {row["trial"]: row for row in store.rows([cell["run_id"]])}
         fields = {name: cell[f"data_{name}"] for name in Data.model_fields if f"data_{name}" in cell}
         spec, facts = Data(**fields), method.facts(cell["model_kind"] == "dbm")
         for number in numbers:

@@ -184,7 +184,7 @@ class Cell:
         """Whether the parameters of each trial were not finite any more."""
         return self.trials.diverged[self.rows[self.known]]
 
-    @property
+    @cached_property
     def final(self) -> Floats:
         """The last value."""
         return self._of_all("final")[self.known]
@@ -207,12 +207,12 @@ class Cell:
             limits = self._at_best_mean[1]
         return ((self.value == limits[self.known]) | self.impossible) & np.isfinite(self.value)
 
-    @property
+    @cached_property
     def impossible(self) -> NDArray[np.bool_]:
         """Whether the value of each trial is 0, in place of an estimate that no log-likelihood can be."""
         return (self.value == 0) & (self.measure.metric.better > 0)
 
-    @property
+    @cached_property
     def doubts(self) -> NDArray[np.bool_]:
         """Whether the last estimate of log Z of each trial rests on few runs of AIS, or is disproved."""
         if self.evaluated:

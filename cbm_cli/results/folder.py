@@ -226,7 +226,7 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     """Return the settings of a run, and of each trial its values, or why it is not finished."""
     finished, failed = store.finished(run_id), store.failed(run_id)
     interrupted = {number for run, number in store.interrupted() if run == run_id}
-    rows = {row["trial"]: row for row in store.rows((run_id, number) for number in finished)}
+    rows = {row["trial"]: row for row in store.rows([run_id])}
     manifest = store.manifest()
     known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)}
     settings, trials = known.get(run_id, {}), []

@@ -197,8 +197,8 @@ class Store:
         is_current = _changed(summary) > max(_changed(self._manifest), self.changed())
         if is_current and all(path.exists() and path.stat().st_size for path in known):
             return
-        for run_id in self.lines():
-            lines = [*self.journal.lines((run_id, number) for number in sorted(self.finished(run_id)))]
+        for run_id, of in self.lines().items():
+            lines = [*self.journal.lines((run_id, number) for number in sorted(of) if of[number].finished)]
             for folder, kind in EXPORTS.items():
                 tables = {one.trial: table for one in lines if (table := getattr(one, kind))}
                 names = dict.fromkeys(it for table in tables.values() for it in table)
@@ -207,7 +207,7 @@ class Store:
                 if tables:
                     path = self.folder / folder / f"{run_id}.csv"
                     write_if_changed(path, _csv_of(["trial", *names], rows), at_once=False)
-        found = [*self._rows(asked)]
+        found = [*self.rows(asked)]
         own = ["experiment", "run_id", "trial", "seed", *varying(asked.values())]
         settings = {name for cell in asked.values() for name in cell}
         names = dict.fromkeys((*own, *(name for row in found for name in row if name not in settings)))
@@ -246,20 +246,19 @@ class Store:
         cells = {cell["run_id"]: cell for cell in self.manifest().cells}
         for problem in self.damaged().values():
             warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
-        rows = [*self._rows(cells)]
+        rows = [*self.rows(cells)]
         found = pd.DataFrame(rows, columns=None if rows else ["experiment", "run_id", "trial", "seed"])
         shown = pd.DataFrame([*cells.values()], [*cells]).drop(columns="run_id").loc[found["run_id"]]
         whole = pd.concat([found.iloc[:, :4], shown.set_index(found.index), found.iloc[:, 4:]], axis=1)
         return whole.astype({name: float for name in whole if len(whole) and whole[name].isna().all()})
 
-    def _rows(self, runs: Iterable[str]) -> Iterator[dict[str, Any]]:
-        return self.rows((run_id, number) for run_id in runs for number in sorted(self.finished(run_id)))
-
-    def rows(self, keys: Iterable[TrialKey]) -> Iterator[dict[str, Any]]:
-        """Yield the rows of finished trials, but for their settings."""
-        experiment, versions = self.experiment, [(name, f"{name}_version") for name in _versions()]
+    def rows(self, runs: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the finished trials of runs, but for their settings."""
+        its, versions = self.lines(), [(name, f"{name}_version") for name in _versions()]
+        known = ((run, number) for run in runs for number in sorted(its.get(run, {})))
+        keys = ((run, number) for run, number in known if its[run][number].finished)
         for one in self.journal.lines(keys, Row):
-            row = {"experiment": experiment, "run_id": one.run_id, "trial": one.trial, "seed": one.seed}
+            row = {"experiment": self.experiment, "run_id": one.run_id, "trial": one.trial, "seed": one.seed}
             row |= {name: _NOT_FINITE.get(value, value) for name, value in one.row.items()}
             row["seconds"] = one.seconds
             yield row | {column: str(one.made.get(name, "")) for name, column in versions}
