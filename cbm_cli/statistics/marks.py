@@ -1,6 +1,5 @@
 """Marks of a row of a table: its best, and what is not significantly different from it."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -30,8 +29,14 @@ class Mark:
     disputed: bool = False  # best of a row that has such a cell
     claimed: bool = True  # whether the row has enough pairs to claim significance
     against_best: Significance | None = None  # None for the best itself and in rows without one
-    # the paired difference to the best of the row, with the ends of its interval at 1 - alpha; NaN without
-    difference: tuple[float, float, float] = (math.nan,) * 3
+    pair: tuple[Sample, Sample, Marking] = ({}, {}, Marking())  # its values and those of the best
+
+    @property
+    def difference(self) -> tuple[float, float, float]:
+        """The paired difference to the best of the row, with the ends of its interval; NaN without a pair."""
+        one, best, marking = self.pair
+        low, middle, high = sorted(marking.better * end for end in hodges_lehmann(one, best, marking.alpha))
+        return middle, low, high
 
     @property
     def name(self) -> str:
@@ -67,10 +72,8 @@ def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
     for i, one in found.items():
         ahead = one.powered(alpha) and one.p < alpha and one.effect_size < 0
         bold = claimed and (one.p >= alpha or ahead)
-        paired = test == "signed-rank"
-        ends = hodges_lehmann(row[i], row[best], alpha) if paired else (math.nan,) * 3
-        low, middle, high = sorted(better * end for end in ends)
-        marks[i] = Mark(False, bold, False, ahead, False, claimed, one, (middle, low, high))
+        pair = (row[i], row[best]) if test == "signed-rank" else ({}, {})
+        marks[i] = Mark(False, bold, False, ahead, False, claimed, one, (*pair, marking))
     disputed = any(mark.better_by_test for mark in marks)
     marks[best] = Mark(best=True, bold=claimed, underlined=not claimed, disputed=disputed, claimed=claimed)
     return marks
