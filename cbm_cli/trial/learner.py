@@ -92,7 +92,7 @@ class Learner:
     def evaluate(self, state: State, update: int, should_stop: Callable[[], bool]) -> list[float]:
         """The values of ``columns``; raises Stopped if a long evaluation was asked to stop."""
         if self.exact is not None:
-            call = state, self.exact, np.inf, np.empty(len(self.columns))
+            call = state.machine, self.exact, np.inf, np.empty(len(self.columns))
             if specialised(evaluate_exactly, *call)(*call):
                 return call[-1].tolist()
         if self.encodes:
