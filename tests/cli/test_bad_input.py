@@ -33,6 +33,7 @@ def shown(metric):
     ("text", "line", "told", "named"),
     [
         (GRID.replace("batch: full", "batch: 9"), "", "11 batch", "9 8"),
+        (GRID.replace("batch: full", "shuffle: true"), "", "4 batch", "100 8"),
         (shown("train_loglikelihood"), "", "13 table.metric", "train_log_likelihood"),
         (shown("weight_norm"), "", "13 table.metric", "train_log_likelihood"),
         (HUGE, "", "12 evaluate", "2^40 40x40 2^30 ais"),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import TableSpec
 
@@ -102,14 +101,18 @@ def test_trial_k_has_the_same_seed_in_every_cell():
 
 
 def test_groups_are_chosen():
+    groups = "groups: {outer: [b, a, c], inner: [b, a], one: b}\n"
     for more, asked, found in (
         ("default: c\n", [], "c"),
         ("default: [outer, a]\n", [], "b a c"),
         ("default: a\n", ["c", "one", "b"], "c b"),
     ):
-        grid = read(SEVERAL + "groups: {outer: [b, a, c], inner: [b, a], one: b}\n" + more)
+        grid = read(SEVERAL + groups + more)
         assert grid.groups == {"outer": ("b", "a", "c"), "inner": ("b", "a"), "one": ("b",)}
         assert [one.name for one in grid.select(asked)] == found.split()
+    first, *rest = str(refusal(grid.select, ["a", "inne"])).split("\n")
+    assert re.fullmatch("grid.yaml: .*'inne'.* inner\\?", first)
+    assert rest == ["experiments: a, b, c", "groups: outer, inner, one"]
 
 
 def test_a_default_serves_the_experiments_that_it_suits():
@@ -119,14 +122,6 @@ def test_a_default_serves_the_experiments_that_it_suits():
     toy, other = read(f"{chains}{PLAIN}  other:\n{other}    start_from: toy\n").experiments.values()
     assert [one.cells[0].chains for one in (toy, other)] == [None, 5]
     assert other.sources == (toy,)
-
-
-def test_unknown_experiment_is_refused_with_the_names_there_are():
-    grid = read(SEVERAL.replace("b: {}", "big-one: {}") + "groups: {both: [a, c]}\n")
-    error = refusal(grid.select, ["a", "bigone"])
-    first, *rest = str(error).split("\n")
-    assert re.fullmatch("grid.yaml: .*'bigone'.* big-one\\?", first)
-    assert rest == ["experiments: a, big-one, c", "groups: both"]
 
 
 BAR_OR_MNIST = without("data") + "    data: [mnist, {name: shifting-bar, size: 9, bar: 1}]\n"
@@ -247,12 +242,14 @@ rbm exclude = @{offsets: 00} | [@00]
 rbm exclude* = [@{offsets: 00}] | [@{data: {flip: on}}]
 rbm -* exclude = !exclude: [{data: {flip: off}}]
 rbm exclude = [@{}]
+rbm sliding_factor* 00 = [@0.1, 0.2]; offsets: [00, d0^b_s]; exclude: [{offsets: d0^b_s}]
 rbm exclude.offset offsets = [{@offset: 00}]
 rbm exclude.offsets dq q = [{offsets: @dq}]
 rbm when.if* = [{if: @{init: zero}, set: {batch: 2}}]
 rbm when.set = [@{if: {sampler: PCD-1}}]
 rbm when.set.batch = [{if: {batch: 100}, set: {batch: @[2]}}]
 rbm when.set.data* path = [{if: {batch: 100}, set: {@data: {flip: on}}}]
+rbm when.set.evaluate.runs* ais = [{if: {batch: 100}, set: {evaluate: {runs: @5}}}]
 rbm when.set.epochs* updates = [{if: {batch: 100}, set: {updates: 3, epochs: @4}}]
 rbm start_from.experiment* toy = {experiment: @tyo}
 rbm start_from.path* = {experiment: toy, path: @a.npz}
@@ -265,29 +262,10 @@ def test_one_mistake_is_reported_once_with_its_place(text, place, accepted, name
     check_mistake(refused(text), text, place, accepted, named)
 
 
-def test_each_value_needs_an_effect_on_some_cell():
-    axes = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
-    error = refused(axes + "    exclude: [{offsets: dd^b_s, sliding_factor: 0.1}]\n")
-    assert problems_of(error) == [("9", "toy.sliding_factor")]
-    changed = "    when: [{if: {batch: 100}, set: {evaluate: {runs: 5}}}]\n"
-    assert problems_of(refused(PLAIN + changed)) == [("9", "toy.when.set.evaluate.runs")]
-
-
 def test_experiments_that_start_from_each_other_are_refused():
     both = "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
     told = problems_of(refused(SEVERAL.replace("a: {}, b: {}", both)))
     assert [field for _, field in told] == [f"{name}.start_from.experiment" for name in "ab"]
-
-
-def test_errors_found_with_the_data_name_the_place_of_their_field():
-    toy = read(PLAIN + "    batch: [10, 900]\n    exclude: [{batch: 10}]\n").experiments["toy"]
-    (cell,) = toy.cells
-    for error, within, place in (
-        (CbmError("too many", field="batch"), "", "9: toy.batch: too many"),
-        (CbmError("no field"), "", "2: toy: no field"),
-        (CbmError("is missing", field="bar"), "data", "3: toy.data.bar: is missing"),
-    ):
-        assert toy.located(cell, error, within) == f"grid.yaml:{place}"
 
 
 def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order():

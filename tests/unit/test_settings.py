@@ -96,6 +96,8 @@ rbm gradient_from: [samples, exact]; offsets_from: [independent, random]
   -> gradient_from offsets_from
   = samples independent | samples random | exact independent | exact random
 all momentum: 0.9; weight_decay: 0.0002 -> momentum weight_decay.l1 weight_decay.l2 = 0.9 0.0 0.0002
+# Defaults of other machines may be written
+auto-encoder pretraining: 0; gradient: centered; weight_decay: {l1: 0} -> sampler = None
 # What YAML takes for numbers, and other spellings of the same
 rbm offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04] -> offsets batch = dd^b_s 4 | 00 4
 rbm learning_rate: [1e-3, .1, '1e-1'] -> learning_rate.start = 0.001 | 0.1

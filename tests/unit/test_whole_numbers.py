@@ -12,6 +12,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.text import LARGEST, whole_number
 
 from tests.builders import VALIDATOR, cbm, grid_text, problems_of, refusal
+from tests.cli.test_commands import commands
 
 DIGITS = "9" * 5000
 SPELLINGS = ("10", "1_0", "1E+1", "1.0e1", "10.0", "010", "1e1")
@@ -74,16 +75,10 @@ def test_one_reader_knows_all_spellings_signs_and_numbers_of_any_length():
     assert whole_number(endless) == endless
 
 
-def options_of(command):
-    """The options of a command and of those within it."""
-    names = command.list_commands(None) if isinstance(command, click.Group) else ()
-    within = (options_of(command.get_command(None, name)) for name in names)
-    return [*command.params, *(option for its in within for option in its)]
-
-
 def test_every_option_for_a_whole_number_reads_it_by_that_reader(grid):
-    numbers = [it for it in options_of(main) if isinstance(it.type, click.types.IntParamType)]
-    numbers = [it for it in numbers if not it.is_flag and not it.count]
+    options = [it for _, command in commands(main) for it in command.params]
+    numbers = [it for it in options if isinstance(it.type, click.types.IntParamType)]
+    numbers = [it for it in numbers if not it.count]
     assert len(numbers) > 10
     assert [it.name for it in numbers if not isinstance(it.type, Whole)] == []
     for text in ("1.5", DIGITS):
