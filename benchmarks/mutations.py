@@ -30,12 +30,12 @@ ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input commands datasets evaluate features fetch figure hostile init moved_data progress "
-    "python report results run sample selection table text verify whole_numbers words",
+    "python report results run sample selection settings table text verify words",
     "datasets": "columns datasets fetch files hostile moved_data",
     # not what processes run
     "execution": "bad_input cluster evaluate execution files pretraining progress resume run start_from "
     "verify",
-    "grid": "bad_input grid hostile names schema settings whole_numbers",
+    "grid": "bad_input grid hostile names schema settings",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
     "report": "bad_input cells figure pictures plot report selection",

@@ -25,6 +25,10 @@ HUGE = LARGE.replace("size: 20", "size: 40").replace("17", "40").replace("none",
 MARGINAL = "gradient: {kind: natural, fisher: marginal}"
 
 
+def drawn_by(sampler):
+    return GRID.replace("[CD-1, PT_4]", sampler)
+
+
 def shown(metric):
     return GRID.replace("scale: total", f"metric: {metric}")
 
@@ -34,6 +38,10 @@ def shown(metric):
     [
         (GRID.replace("batch: full", "batch: 9"), "", "11 batch", "9 8"),
         (GRID.replace("batch: full", "shuffle: true"), "", "4 batch", "100 8"),
+        (drawn_by("PCD-99999999999"), "", "8 sampler", "5,599,999,999,944"),
+        (drawn_by("PT_99999999999"), "", "8 sampler", "699,999,999,993"),
+        (GRID.replace("hidden: 3", "hidden: 1e15"), "", "6 model.hidden", "4,000,000,000,000,000"),
+        (GRID.replace("exact", "ais, runs: 1e15"), "", "12 evaluate.runs", "7,000,000,000,000,000"),
         (shown("train_loglikelihood"), "", "13 table.metric", "train_log_likelihood"),
         (shown("weight_norm"), "", "13 table.metric", "train_log_likelihood"),
         (HUGE, "", "12 evaluate", "2^40 40x40 2^30 ais"),

@@ -65,8 +65,7 @@ def publish(monkeypatch, tmp_path, server):
     """Return a function that makes ``dna`` a small data set of mirrors; it goes to tmp_path."""
     monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")  # which may be on another disk
-    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     for variable, folder in {"XDG_CACHE_HOME": "cache", "HOME": "home", "CBM_DATA_DIR": ""}.items():
         monkeypatch.setenv(variable, str(tmp_path / folder))
 

@@ -51,16 +51,12 @@ def without(field):
 
 def test_defaults_serve_where_an_experiment_is_silent():
     text = """\
-defaults:
-  trials: 3
-  updates: 100
-  model: {kind: rbm, hidden: 4}
-  learning_rate: [0.1, 0.2]
-  table: {columns: init}
-  when: [{if: {offsets: 00}, set: {init: zero}}]
+defaults: {trials: 3, updates: 100, data: mnist, sampler: CD-1, learning_rate: [0.1, 0.2],
+  model: {kind: rbm, hidden: 4}, table: {columns: init},
+  when: [{if: {offsets: 00}, set: {init: zero}}]}
 experiments:
-  toy: {data: mnist, offsets: 00, sampler: CD-1}
-  other: {data: mnist, offsets: d0, sampler: CD-1, learning_rate: 0.3, epochs: 5, trials: 4}
+  toy: {offsets: 00}
+  other: {offsets: d0, learning_rate: 0.3, epochs: 5, trials: 4}
 """
     toy, other = read(text).experiments.values()
     assert (toy.trials, other.trials, toy.table) == (3, 4, TableSpec(columns=("init",)))
@@ -76,7 +72,7 @@ def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out():
     for given, rows, columns, groups in (
         ("{rows: model.hidden, columns: [init, batch]}", "model_hidden", "init batch", "data"),
         ("{rows: hidden, groups: sampler}", "model_hidden", "offsets", "sampler"),
-        ("{rows: offsets, columns: []}", "offsets", "", "data"),
+        ("{rows: offsets}", "offsets", "", "data"),
         ("{rows: sliding_factor}" + FACTORS, "sliding_factor_hidden", "offsets", "data"),
     ):
         table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
@@ -138,6 +134,7 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
         (PLAIN, "sliding_factor.hidden=0.5", [HALF]),
         # Conditions may then hold nowhere, and fields have no effect
         (RATES, "learning_rate=0.3", ["learning_rate.start=0.3"]),
+        (PLAIN + "    sliding_factor: 0.1\n", "offsets=00", ["offsets=00"]),
         (grid_text("dbm"), "model.hidden=[[7, 3], 4-2]", ["model.hidden=7-3", "model.hidden=4-2"]),
         # A part may be set after the whole
         (PLAIN, "data={name: mnist}; data.flip=true", ["data.title=flipped-mnist"]),
@@ -167,18 +164,12 @@ def test_bad_override_is_reported_once_by_the_option():
 
 
 def test_changes_leave_experiments_alone_that_are_not_run():
-    text = """
-defaults: {data: mnist, learning_rate: 1, updates: 9, model: {kind: rbm, hidden: 4}}
-groups: {both: [first, second]}
-experiments:
-  first: {offsets: 00, sampler: CD-1}
-  second: {offsets: d0, sampler: PCD-1}
-  coder: {model: {kind: auto-encoder, hidden: 4}, offsets: 00}
-"""
-    changed = read(text, {"sampler": "PT_4"}, 3, ["both"]).experiments
-    assert [one.cells[0].sampler for one in changed.values()] == ["PT_4", "PT_4", None]
-    assert [one.trials for one in changed.values()] == [3, 3, 25]
-    error = refused(text, {"sampler": "PT_4"}, None, ["coder"])
+    coder = "c: {model: {kind: auto-encoder, hidden: 4}, offsets: 00}"
+    text = SEVERAL.replace("c: {}", coder) + "groups: {some: [a]}\n"
+    changed = read(text, {"sampler": "PT_4"}, 3, ["some"]).experiments
+    assert [one.cells[0].sampler for one in changed.values()] == ["PT_4", "PT_10", None]
+    assert [one.trials for one in changed.values()] == [3, 25, 25]
+    error = refused(text, {"sampler": "PT_4"}, None, ["c"])
     assert problems_of(error) == [("--set sampler", "")]
 
 
@@ -252,6 +243,7 @@ rbm when.set.data* path = [{if: {batch: 100}, set: {@data: {flip: on}}}]
 rbm when.set.evaluate.runs* ais = [{if: {batch: 100}, set: {evaluate: {runs: @5}}}]
 rbm when.set.epochs* updates = [{if: {batch: 100}, set: {updates: 3, epochs: @4}}]
 rbm start_from.experiment* toy = {experiment: @tyo}
+rbm start_from.experiment* end = {experiment: @toy}
 rbm start_from.path* = {experiment: toy, path: @a.npz}
 rbm start_from.path* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
 """
@@ -260,12 +252,6 @@ rbm start_from.path* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
 @pytest.mark.parametrize(("text", "place", "accepted", "named"), mistakes(MISTAKES))
 def test_one_mistake_is_reported_once_with_its_place(text, place, accepted, named):
     check_mistake(refused(text), text, place, accepted, named)
-
-
-def test_experiments_that_start_from_each_other_are_refused():
-    both = "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
-    told = problems_of(refused(SEVERAL.replace("a: {}, b: {}", both)))
-    assert [field for _, field in told] == [f"{name}.start_from.experiment" for name in "ab"]
 
 
 def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order():

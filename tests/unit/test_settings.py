@@ -1,18 +1,37 @@
-"""Settings of all kinds of machines: what they mean, what contradicts, what has no effect."""
+"""Settings of all kinds of machines: what they mean, what contradicts, what has no effect.
+
+Whole numbers are read alike in every field and option: 10, 1_0, 1e1 and 10.0.
+"""
 
 import hashlib
 import json
 import re
 
+import click
 import pytest
 import yaml
+from cbm_cli.cli import main
+from cbm_cli.cli.options import Whole
+from cbm_cli.datasets.loading import load_source
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import RECORDERS, Data, Settings
+from cbm_cli.grid.settings import Data, Settings
 from cbm_cli.grid.words import with_name
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
+from cbm_cli.text import LARGEST, whole_number
 
-from tests.builders import MACHINES, VALIDATOR, check_mistake, grid_text, mistakes, pairs, refusal
+from tests.builders import (
+    MACHINES,
+    VALIDATOR,
+    cbm,
+    check_mistake,
+    grid_text,
+    mistakes,
+    pairs,
+    problems_of,
+    refusal,
+)
+from tests.cli.test_commands import commands
 
 
 def cells(kind, overrides=None, **fields):
@@ -96,7 +115,12 @@ rbm gradient_from: [samples, exact]; offsets_from: [independent, random]
   -> gradient_from offsets_from
   = samples independent | samples random | exact independent | exact random
 all momentum: 0.9; weight_decay: 0.0002 -> momentum weight_decay.l1 weight_decay.l2 = 0.9 0.0 0.0002
-# Defaults of other machines may be written
+rbm record: {what: offset_values + my/own.py:skew+offset_values, every: 1 epoch,
+  window: 010-20+5e1-60}
+  -> record.names record.every record.windows
+  = ('offset_values', 'my/own.py:skew') 1 epoch ((10, 20), (50, 60))
+# Defaults of other machines and schemes may be written
+rbm sliding_factor: 0.01 -> offsets = dd^b
 auto-encoder pretraining: 0; gradient: centered; weight_decay: {l1: 0} -> sampler = None
 # What YAML takes for numbers, and other spellings of the same
 rbm offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04] -> offsets batch = dd^b_s 4 | 00 4
@@ -108,6 +132,10 @@ rbm data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header:
   -> data.title data.header = mnist None | digits False
 rbm batch: [full, 50, '50', 1_000]; trials: '3'; description: yes; exclude: []
   -> batch = full | 50 | 1000
+# A list of columns is one choice, and a list of lists an axis
+rbm data: {path: a.csv, drop: [1, class]} -> data.drop = 1, class
+rbm data: {path: a.csv, drop: [[id, class], [class, 1, 2]]} -> data.drop = id, class | class, 1, 2
+rbm data: {path: a.csv, drop: ["a, b", c]} -> data.drop = "a, b", c
 # Lists of data and of models, and a change of a whole field
 rbm data: [mnist, {name: bars-and-stripes, size: [2, 3]}]
   -> data.name data.size = mnist None | bars-and-stripes 2 | bars-and-stripes 3
@@ -166,16 +194,6 @@ def test_lines_of_a_grid_give_these_values_to_its_cells(line):
         assert " | ".join(" ".join(map(str, one)) for one in found) == values.strip()
 
 
-def test_recorders_are_read():
-    (every,) = cells("rbm", record="+".join(RECORDERS))
-    assert every.record.names == tuple(RECORDERS)
-    what = "offset_values + my/own.py:skew+offset_values, every: 1 epoch, window: 010-20+5000-5100"
-    (one,) = cells("rbm", record=f"{{what: {what}}}")
-    assert one.record.names == ("offset_values", "my/own.py:skew")
-    assert (one.record.every, one.record.window) == ("1 epoch", "10-20+5000-5100")
-    assert one.record.windows == ((10, 20), (5000, 5100))
-
-
 def test_rows_are_flat_and_name_machine_and_method():
     rows = [cells(kind)[0].row() for kind in MACHINES]
     columns = ("model_kind", "model_hidden", "sampler", "evaluate_method", "evaluate_temperatures")
@@ -226,11 +244,6 @@ def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own():
         assert [*zip(firsts, map(pytest.approx, rates), strict=True)] == pieces
 
 
-def test_a_sliding_factor_is_allowed_with_schemes_that_do_not_slide():
-    assert cells("rbm", sliding_factor="0.01")  # the default may be spelled out
-    assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
-
-
 @pytest.mark.parametrize("kind", MACHINES)
 def test_a_run_id_is_the_hash_of_all_columns_in_order_and_another_that_of_all_but_the_length(kind):
     """Any other order would give all trials new names, and run them again."""
@@ -257,16 +270,86 @@ def test_numbers_that_print_alike_are_one_setting():
 
 
 def test_content_decides_a_run_id_and_names_are_labels():
-    def name(data="a.csv", what="own.py:f", start=None, digest="rows", texts=("text",), source=""):
+    def name(data="a.csv", what="own.py:f", start="m.npz", digest="rows", text="text", source="1"):
         changed = {"data": {"path": data, "name": data[0]}, "record": {"what": what}}
-        changed |= {"start_from": start} if start else {}
-        settings = Settings(**PLAIN | changed, learning_rate=0.1)
-        recorders = dict(zip(settings.record.names, texts, strict=True))
-        return run_ids(settings, 1, digest, recorders, source)[0]
+        settings = Settings(**PLAIN | changed, start_from={"path": start}, learning_rate=0.1)
+        return run_ids(settings, 1, digest, {what: text}, source)[0]
 
-    start, other = {"path": "m.npz"}, {"path": "n/{trial}.npz"}
-    assert name() == name("b/c.csv") == name(what="deep/mine.py:f")
-    assert name(start=start, source="1") == name(start=other, source="1")
-    names = name(), name(start=start, source="1"), name(start=start, source="2")
-    others = name(digest="others"), name(texts=("other",)), name(what="own.py:g")
-    assert len({*names, *others}) == 6
+    assert name() == name("b/c.csv") == name(what="deep/mine.py:f") == name(start="n/{trial}.npz")
+    others = name(digest="others"), name(text="other"), name(what="own.py:g"), name(source="2")
+    assert len({name(), *others}) == 5
+
+
+# Whole numbers
+
+DIGITS = "9" * 5000
+SPELLINGS = ("10", "1_0", "1E+1", "1.0e1", "10.0", "010", "1e1")
+FIELDS = """
+rbm trials: # | seed: # | epochs: # | batch: # | chains: # | sampler: PCD-# | sampler: PT_#
+rbm data: {name: shifting-bar, size: 20, bar: #} | model: {kind: rbm, hidden: #}
+rbm data: {name: shifting-bar, size: 20, bar: 1, hold_out: #}
+dbm model: {kind: dbm, hidden: [#, 5]} | model: {kind: dbm, hidden: 7-#} | pretraining: #
+auto-encoder early_stopping: {look_ahead: #}
+rbm learning_rate: {start: 0.1, decay: 0.5, every: # updates}
+rbm learning_rate: {start: 0.1, steps: 0.01 from # updates + 0.001 from 20 updates}
+rbm evaluate: {every: # epochs} | evaluate: {rows: #} | evaluate: {method: ais, runs: #}
+rbm record: {what: weight_norms, every: #} | record: {what: weight_norms, window: 0-#+20-30}
+"""
+FIELDS = [
+    (kind, *one.split(": ", 1))  # kind of machine, field, value with # for the number
+    for kind, _, lines in (line.partition(" ") for line in FIELDS.strip().splitlines())
+    for one in lines.split(" | ")
+]
+IDS = [f"{field} {value}" for _, field, value in FIELDS]
+
+
+def read(kind, field, value):
+    return read_grid("grid.yaml", text=grid_text(kind, **{field: value})).experiments["toy"]
+
+
+@pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
+def test_every_field_reads_every_spelling(kind, field, value):
+    expected = read(kind, field, value.replace("#", "10"))
+    for spelling in SPELLINGS[1:-1]:
+        given = value.replace("#", spelling)
+        found = read(kind, field, given)
+        assert found.cells == expected.cells
+        assert (found.trials, found.seed) == (expected.trials, expected.seed)
+        assert VALIDATOR.is_valid(yaml.safe_load(grid_text(kind, **{field: given}))), spelling
+
+
+@pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
+def test_other_numbers_are_refused_at_their_place(kind, field, value):
+    for number in ("1.5", "1.55e1", "1e-1", "-10", "x", "1e", "0x10", DIGITS, f"1e{'9' * 50}"):
+        if "hold_out" in value and number == "1e-1":
+            continue  # a tenth of the rows is a share that can be held out
+        given = value.replace("#", number)
+        error = refusal(read, kind, field, given)
+        ((line, told),) = {*problems_of(error)}  # a list of layers may also be one of single layers
+        lines = grid_text(kind, **{field: given}).splitlines()
+        assert lines[int(line) - 1] == f"    {field}: {given}"
+        assert told.split(".")[:2] == ["toy", field]
+        assert all(len(line) < 500 for line in str(error).splitlines())
+
+
+def test_one_reader_knows_all_spellings_signs_and_numbers_of_any_length():
+    assert {whole_number(text) for text in (*SPELLINGS, 10.0)} == {10}
+    for text in ("1.5", "100e-1", "1__0", "_1", "", "inf", "1e1.0"):
+        assert whole_number(text) == text
+    assert (whole_number(" +1e4 "), whole_number("-1e1")) == (10_000, -10)
+    assert whole_number(f"{LARGEST + 1}") == LARGEST + 1
+    assert whole_number("1e400") == whole_number(DIGITS) == 10**20
+    endless = DIGITS * 40 + "x"  # without end if each digit were read twice
+    assert whole_number(endless) == endless
+
+
+def test_every_option_for_a_whole_number_reads_it_by_that_reader(grid):
+    options = [it for _, command in commands(main) for it in command.params]
+    numbers = [it for it in options if isinstance(it.type, click.types.IntParamType)]
+    numbers = [it for it in numbers if not it.count]
+    assert len(numbers) > 10
+    assert [it.name for it in numbers if not isinstance(it.type, Whole)] == []
+    assert len(cbm("run", "grid.yaml", "--trials", DIGITS, code=2).stderr) < 500
+    told = cbm("run", "grid.yaml", "--trials", "1e1", "--dry-run", "-j", "2.0").stdout
+    assert "40 trials" in told
+    assert load_source("shifting-bar:size=1e1,bar=2.0").train.shape == (10, 10)
