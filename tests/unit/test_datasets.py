@@ -218,7 +218,7 @@ def test_a_digest_is_of_all_the_content_and_of_nothing_else():
 
 
 def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belong(folder, publish):
-    publish("dna", {"dna.valid.data": b""})
+    publish("dna", {"dna.valid.data": b"0\n"})
     listed = cbm("data", "list")
     _, *rows = (re.split(r"  +", line)[:4] for line in listed.stdout.splitlines())
     assert rows[0] == ["{name: bars-and-stripes, size: 3}", "16 x 9", "50.0%", "generated"]
@@ -228,5 +228,5 @@ def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belon
     shown = cbm("data", "list", "dna").stdout
     assert re.search(r"^state +missing$", shown, re.M)
     assert holds(shown, f"data: dna|600 rows of 180|25.27%|Larochelle|CC BY 4.0|{folder / 'dna'}")
-    assert "dna.test.data: missing\n" in shown
+    assert re.search(r"dna.valid.data.*: ok\n(.*\n)*.*dna.test.data: missing\n", shown)
     assert holds(cbm("data", "list", "mushroom", code=2).stderr, "mushrooms")
