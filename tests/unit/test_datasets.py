@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.fetch import catalogue
 from cbm_cli.datasets.loading import describe, load
