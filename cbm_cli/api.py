@@ -306,7 +306,7 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     path = output.resolve() / "data" / f"{hashlib.sha256(content).hexdigest()[:16]}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_if_changed(path, content)
-    rest = {name: one for name, one in given.items() if name not in (*sources, "columns", "drop")}
+    rest = {name: one for name, one in given.items() if name not in (*sources, "columns", "drop", "header")}
     return {"name": "data"} | rest | {"path": str(path)} | ({"columns": "all"} if names else {})
 
 

@@ -259,11 +259,17 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
         (dok_array(ROWS), ROWS, None),  # which is a mapping, too
         (Path("rows.npy"), ROWS, None),
         ({"path": NAMED, "columns": [1, 2, 3], "valid": NAMED[:10]}, ROWS[:, :3], ROWS[:10, :3]),
+        (
+            {"path": NAMED, "columns": "p0", "valid": "v.csv", "header": True},
+            ROWS[:, :1],
+            ROWS[:9, :1],
+        ),
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
     ],
 )
 def test_frames_and_arrays_are_trained_on(rows, train, valid):
     np.save("rows.npy", ROWS)
+    NAMED[:9].to_csv("v.csv", index=False)
     grid = {"experiments": {"toy": OF_ROWS}}
     found = api.run(grid, data=rows, output="out", jobs=0, progress=False)
     (cell,) = Results(Path("out")).store("toy").manifest().cells
