@@ -28,15 +28,13 @@ def _dataset(name: str, width: int, *parts: int, levels: int = 1) -> Dataset:
     return Dataset(name, *map(np.ascontiguousarray, split), levels=levels)
 
 
-_SETS = [
+_SETS = (
     _dataset("toy", 9, 14),
     _dataset("odd", 13, 25, 8, 6),
     _dataset("grey", 13, 25, 8, 6, levels=255),
     _dataset("long", 70, 45),
     _dataset("grey-long", 70, 45, 5, levels=255),
-]
-
-
+)
 DATA = {data.name: data for data in _SETS}
 _BASE = {
     "data": {"name": "bars-and-stripes", "size": 2},  # required; the cases bring data of their own

@@ -135,7 +135,6 @@ def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_n
     ("sizes", "rows", "told"),
     [
         ((10, 15, 20), 60_000, "2^15|20x15|60,000 rows"),
-        ((20, 40, 20, 50), 1, "2^40|40x90"),
         ((784, 20, 10), 1 << 20, None),
     ],
 )

@@ -70,7 +70,6 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
         (ONE, "rbm", {"weights_0": NONE, "biases_1": NONE[0]}, "biases_1|(0,)|each unit"),
         (TWO, "dbm", {"biases_0": NAN}, "biases_0"),
         (TWO, "dbm", {"weights_0": np.full((3, 4), "a")}, "weights_0|U1"),
-        (TWO, "dbm", {"biases_1": np.array([None] * 4)}, "biases_1.npy"),
     ],
 )
 def test_a_file_that_is_not_a_machine_is_refused(sizes, kind, changes, told, tmp_path):

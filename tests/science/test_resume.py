@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.states import make_exact
+from cbm_cli.kernels.compiling import specialised
+from cbm_cli.kernels.states import evaluate_exactly, make_exact
 from cbm_cli.results import Outcome, Store
 from cbm_cli.trial import learner
 from cbm_cli.trial import loop as trial_loop
@@ -68,8 +69,10 @@ def test_grey_rows_are_evaluated_as_by_python():
     rows = np.random.default_rng(5).integers(0, 256, (20, 6)).astype(np.uint8)
     way = learner.Learner(Settings(**RBM), Dataset("grey", rows, levels=255), 1)
     state = way.start()
-    found, way.exact = way.evaluate(state, 0, bool), None
-    assert way.evaluate(state, 0, bool) == found
+    call = state, way.exact, np.inf, np.empty(1)
+    assert specialised(evaluate_exactly, *call)(*call)
+    way.exact = None
+    assert way.evaluate(state, 0, bool) == call[-1].tolist()
 
 
 def test_larger_machines_are_evaluated_by_python():

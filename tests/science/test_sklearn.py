@@ -33,7 +33,7 @@ def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
 
-def test_scores_are_log_probabilities_exact_where_they_can_be(digits):
+def test_scores_are_what_is_asked_for_and_exact_where_they_can_be(digits):
     X = digits[0][:100, 20:28]
     found = small().fit(X)
     W, b, c = found.components_.T, found.intercept_visible_, found.intercept_hidden_
@@ -42,6 +42,10 @@ def test_scores_are_log_probabilities_exact_where_they_can_be(digits):
     assert found.score(X) == pytest.approx(found.score_samples(X).mean())
     again = found.partial_fit(X).score_samples(states(8))  # by another log Z
     assert np.exp(again).sum() == pytest.approx(1, abs=1e-6)
+    found.set_params(scores="pseudo-likelihood")
+    assert_allclose(found.score_samples(X), found.machine_.pseudo_likelihood(X))
+    with pytest.raises(ValueError, match="scores"):
+        found.set_params(scores="likelihood").score_samples(X)
     large = small(n_components=21).fit(digits[0][:100])
     exact = large.machine_.log_likelihood(digits[0][:5])
     assert_allclose(large.score_samples(digits[0][:5]), exact, atol=0.2)  # by AIS
@@ -98,15 +102,6 @@ def test_the_pseudo_likelihood_is_that_of_sums_over_states():
     assert_allclose(machine.pseudo_likelihood(x), expected, rtol=1e-9)
     deep = TrainedMachine(Layered("dbm", (W, W.T), (b, c, b), (b, c, b)))
     refusal(deep.pseudo_likelihood, x)
-
-
-def test_scores_are_the_pseudo_likelihoods_that_are_asked_for():
-    x = states(6)
-    fitted = small(random_state=2).fit(x)
-    exact = fitted.set_params(scores="pseudo-likelihood").score_samples(x)
-    assert_allclose(exact, fitted.machine_.pseudo_likelihood(x))
-    with pytest.raises(ValueError, match="scores"):
-        fitted.set_params(scores="likelihood").score_samples(x)
 
 
 def test_sparse_rows_and_rows_in_float32_train_the_machine_that_dense_ones_do(digits):

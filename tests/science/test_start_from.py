@@ -70,13 +70,21 @@ def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tm
     assert since(tmp_path / "runs", 40, course="toy_00000000dd") is None
 
 
-def test_the_state_of_an_interrupted_training_is_found_for_a_longer_one(tmp_path, monkeypatch):
+def test_the_state_of_an_interrupted_trial_is_for_longer_ones_of_the_same_start(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("cbm_cli.trial.loop.LONGEST_CALL", 0.0)  # the most places to stop at
-    short = Trial("test", Settings(**RBM | {"epochs": SHORT}), 0, 1)
+    short, store = Trial("test", Settings(**RBM), 0, 1), Store(tmp_path / "test")
     paused = run_trial(short, THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__)
-    Store(tmp_path / "test").write_progress(RUN, 0, paused, COURSE)
+    store.write_progress(RUN, 0, paused, COURSE)
     assert since(tmp_path, LONG).update == paused.update > 4
     assert since(tmp_path, 1) is None
+    state = store.state_path(COURSE, RUN, 0)
+    assert read_progress(state, "another digest") is None
+    arrays = dict(np.load(state))
+    np.savez(state, **arrays | {"state.velocity_W": np.empty((0, 0), np.float32)})
+    with pytest.raises(CbmError, match="damaged; this trial starts from the beginning"):
+        read_progress(state)
 
 
 # From machines
@@ -106,19 +114,6 @@ def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has
     settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
     state = start_from_machine(settings, THREE_PARTS, 5, read_machine(*store.machine(RUN, 0)))
     assert_allclose(state.mu, THREE_PARTS.train.mean(0), rtol=1e-6)
-
-
-def test_an_interrupted_trial_continues_from_its_state_unless_its_start_has_changed(tmp_path):
-    trial, store = Trial("test", Settings(**RBM), 0, 7), Store(tmp_path / "test")
-    paused = run_trial(trial, THREE_PARTS, should_pause=iter([False] * 3 + [True]).__next__)
-    store.write_progress("second", 0, paused, "course", "digest")
-    state = store.state_path("course", "second", 0)
-    assert read_progress(state, "another digest") is None
-    assert read_progress(state, "digest").update == paused.update > 0
-    arrays = dict(np.load(state))
-    np.savez(state, **arrays | {"state.velocity_W": np.empty((0, 0), np.float32)})
-    with pytest.raises(CbmError, match="damaged; this trial starts from the beginning"):
-        read_progress(state, "digest")
 
 
 # The command line

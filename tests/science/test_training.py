@@ -20,9 +20,7 @@ from tests.trainings import FIXED, STEPS, coins, rbm_settings
 
 WAYS = {
     "PCD-1": {},
-    "PCD-2": {"steps": 2},
     "CD-1": {"restart": True},
-    "CD-3": {"restart": True, "steps": 3},
     "PT_3": {"temperatures": 3},
     "exact": {"exact": True},
 }
