@@ -92,6 +92,7 @@ PAIRS = {
     "finite": (*FINITE.T, None),
     "mostly alike": ([0] * 20 + [1, 2, 3, 4, 5], [0] * 25, 2 / 2**5),
     "all diverged": ([-inf] * 7, [nan] * 7, 1),
+    "even": ([1, 2], [2, 1], 1),
     "absorbed": ([-1e17] * 6, [nan] * 6, 2 / 2**6),
     "absorbed in part": ([-1e17] * 6 + [-1e17 - 64], [nan] * 5 + [-1e17] * 2, None),
     "both sides": ([1, nan, 3, 4, 5, 6, 7], [nan, 2, 2.5, 3, inf, -inf, nan], None),

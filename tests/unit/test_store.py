@@ -269,10 +269,8 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
         cbm("features", name, "--data", data, "-o", "features.npz")
     assert len(answers) == 1
     for name, hint in (
-        ("rbm-3:0", run_id),  # several runs
         (f"{part}:9", "2 trials"),
         (f"{part}:{number}:best", "best"),
-        ("elsewhere/nothing:0", "elsewhere"),
         ("bars", "RUN:TRIAL"),
         (f"{part}:0 {part}:1", "RUN:TRIAL"),
     ):
