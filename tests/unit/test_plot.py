@@ -40,7 +40,7 @@ class HandMade:
         self.trials, self.diverged = trials, more.pop("diverged", ())
         self.bounds = {} if bound is None else {cell["data"]: bound for cell in cells}
         self.recorded, self.lengths = records or {}, lengths or {}
-        self.effective, self.most = more.pop("effective", None), more.pop("at_most", None)
+        self.effective = more.pop("effective", None)
         self.column = more.pop("column", "train_log_likelihood")
         layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
         self.table = layout | {"scale": "per-sample", "metric": "train_log_likelihood"} | more
@@ -63,6 +63,9 @@ class HandMade:
             [self.values[run](it, trial) for it in UPDATES] for run, trial in frame.to_numpy()
         ]
         known |= {f"{self.column}_{end}": [*map(of, values)] for end, of in ENDS.items()}
+        if self.effective:
+            ends = frame["trial"].map(lambda trial: self.effective(1000, trial))
+            known["effective_sample_size_final"] = ends
         return frame.assign(diverged=diverged, **known)
 
     def curves(self, run_id, trials):
@@ -71,8 +74,6 @@ class HandMade:
             updates = UPDATES[: self.lengths.get(trial)]
             frame = pd.DataFrame({"update": updates, "epoch": updates / 100})
             frame[self.column] = [self.values[run_id](update, trial) for update in updates]
-            if self.most:
-                frame[f"{self.column}_at_most"] = self.most
             if self.effective:
                 frame["effective_sample_size"] = self.effective(updates, trial)
             frames.append(frame)
@@ -186,12 +187,14 @@ def test_mean_and_deviation_take_the_place_of_median_and_quartiles():
 
 HELD = (sinking(500, 0) + sinking(1000, 2)) / 2
 ESTIMATED = {"effective": lambda update, trial: 4.0 - 0.1 * (update > 900)}
+DISPROVED = {"effective": lambda update, trial: 40.0 * (update < 900)}
 LACKING = {
     "diverged": (stopping, {"diverged": [3]}, -5.0, ["4", "1"]),
     "gap": (stopping, {}, -5.0, ["4", "1"]),
     "stopped": (sinking, {"lengths": {0: 11, 3: 6}}, HELD, ["4", "2"]),
     "lost": (sinking, {"lengths": {0: 11}, "diverged": [0]}, sinking(1000, 2), ["4", "1"]),
     "ais": (rising, ESTIMATED, rising(1000, 0) + 0.15, ["4", "8", "84"]),
+    "disproved": (rising, DISPROVED, rising(1000, 0) + 0.15, ["4", "12", "84", "12"]),
 }
 
 
@@ -368,14 +371,6 @@ def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones(
     assert (len(curves[NORMAL].open), len(curves[NORMAL].marks)) == (0, 6)
 
 
-def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
-    made = {"effective": lambda update, trial: 40.0 * (update < 900), "at_most": -7.0}
-    figure, _, curves = drawn([cell(values=lambda update, trial: -5.0 - trial)], **made)
-    assert_allclose(curves[NORMAL].line, np.where(UPDATES < 900, -6.5, -7.0))
-    late = 4 * (UPDATES >= 900).sum()
-    assert numbers_in(figure.caption) == ["4", f"{late}", f"{4 * len(UPDATES)}", f"{late}"]
-
-
 def test_panels_of_one_data_set_have_one_scale():
     lower = cell(sampler="PT_10", values=lambda u, t: straight(u, t) - 4)
     cells = [cell(values=straight), lower, cell(data="x")]
@@ -401,6 +396,11 @@ def test_finals_are_cut_as_curves_and_count_what_is_beyond(better, lost, is_cut)
     assert ("2 values beyond the axis" in picture.caption) == is_cut
     picture = picture_of(cells, {"ylim": (-20, 20)}, **made)
     assert picture.figure.axes[0].get_ylim() == (-20, 20)
+
+
+def test_the_caption_of_finals_counts_doubtful_trials():
+    caption = picture_of(kind="finals", effective=lambda update, trial: 4.0 - (trial < 2)).caption
+    assert "Open markers: estimates of 2 of 4 trials are doubtful or disproved" in caption
 
 
 # A metric against a setting
