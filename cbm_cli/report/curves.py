@@ -150,9 +150,10 @@ def _curve(chosen: Chosen, cell: Cell, keys: tuple[Key, Key], x: str, options: O
     updates = np.unique(np.concatenate([curve.index for curve, _ in known])).astype(float)
     held = [curve.reindex(updates, method=None if lost else "ffill") for curve, lost in known]
     trials = pd.concat(held, axis=1, keys=range(len(held)))
+    beyond = (trials.abs() >= LARGEST).any()
     if (trials := trials.where(trials.abs() < LARGEST).dropna(how="all")).empty:
         return None
-    holes = trials.isna().any().to_numpy() & ~np.array([lost for _, lost in known])
+    holes = (beyond | trials.isna().any()).to_numpy() & ~np.array([lost for _, lost in known])
     counts = {"diverged": sum(lost for _, lost in known), "gaps": int(holes.sum())}
     counts["stopped"] = sum(curve.index[-1] < trials.index[-1] for curve, lost in known if not lost)
     doubt, of_ais = _doubts(cell, trials.index)

@@ -48,7 +48,7 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
         low, high = np.array(own.ylim, float)  # NaN without an end
         beyond = int(((values < low) | (values > high)).sum())
         notes = [f"A marker for each trial{', final values on the right' * both}; bars: median and quartiles"]
-        notes += [f"{count(lost, 'diverged trial')} left out"] * bool(lost)
+        notes += [f"{count(lost, 'trial')} left out: diverged, or too large to draw"] * bool(lost)
         notes += [f"{count(beyond, 'value')} beyond the axis"] * bool(beyond)
         notes += [*notes_of(its), *chosen.notes]
         draw = partial(_draw, chosen, its, looks, _values(sets[data]), own)
