@@ -2,6 +2,7 @@
 
 from itertools import product
 from math import nan
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -31,58 +32,52 @@ ENDS = {"max": max, "min": min, "final": lambda values: values[-1]}
 NORMAL, CENTERED = r"$\mathit{00}$", "$aa^{b}$"  # in legends
 
 
-class HandMade:
+def made_results(
+    cells,
+    trials=4,
+    *,
+    bound=None,
+    records=None,
+    lengths=None,
+    effective=None,
+    diverged=(),
+    column="train_log_likelihood",
+    **table,
+):
     """Results of one experiment, whose cells have functions from (update, trial) to values."""
+    layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
+    layout |= {"scale": "per-sample", "metric": "train_log_likelihood"} | table
+    bounds = {} if bound is None else {cell["data"]: bound for cell in cells}
+    values = {cell["run_id"]: cell["values"] for cell in cells}
+    settings = [{name: it for name, it in cell.items() if name != "values"} for cell in cells]
+    manifest = made_manifest(settings, trials, bounds, **layout)
+    frame = pd.DataFrame(product(values, range(trials)), columns=["run_id", "trial"])
+    curves = [[values[run](update, trial) for update in UPDATES] for run, trial in frame.to_numpy()]
+    known = {f"{column}_{end}": [*map(of, curves)] for end, of in ENDS.items()}
+    known |= {"experiment": "e", "n_train": 16, "seconds": 5.0 + 2 * frame["trial"]}
+    known |= {"evaluate_runs": 40, "evaluate_method": "ais" if effective else "exact"}
+    known["diverged"] = np.where(frame["trial"].isin(diverged), 500.0, nan)
+    if effective:
+        known["effective_sample_size_final"] = [effective(1000, it) for it in frame["trial"]]
+    frame = frame.assign(**known)
 
-    def __init__(self, cells, trials=4, bound=None, records=None, lengths=None, **more):
-        self.cells = {cell["run_id"]: cell for cell in cells}
-        self.values = {cell["run_id"]: cell.pop("values") for cell in cells}
-        self.trials, self.diverged = trials, more.pop("diverged", ())
-        self.bounds = {} if bound is None else {cell["data"]: bound for cell in cells}
-        self.recorded, self.lengths = records or {}, lengths or {}
-        self.effective = more.pop("effective", None)
-        self.column = more.pop("column", "train_log_likelihood")
-        layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
-        self.table = layout | {"scale": "per-sample", "metric": "train_log_likelihood"} | more
+    def curve(run_id, trial):
+        updates = UPDATES[: (lengths or {}).get(trial)]
+        found = {"update": updates, "epoch": updates / 100}
+        found[column] = [values[run_id](update, trial) for update in updates]
+        found |= {"effective_sample_size": effective(updates, trial)} if effective else {}
+        return pd.DataFrame(found)
 
-    def store(self, _):
-        return self
+    def record(trial):
+        found = {name: [of(it, trial) for it in UPDATES] for name, of in (records or {}).items()}
+        return pd.DataFrame({"update": UPDATES} | found)
 
-    def manifest(self):
-        return made_manifest(self.cells.values(), self.trials, self.bounds, **self.table)
-
-    def nothing_yet(self):
-        return IncompleteError("e: start with: cbm run")
-
-    def summary(self):
-        frame = pd.DataFrame(product(self.cells, range(self.trials)), columns=["run_id", "trial"])
-        diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
-        method = {"evaluate_runs": 40, "evaluate_method": "ais" if self.effective else "exact"}
-        known = {"experiment": "e", "n_train": 16, "seconds": 5.0 + 2 * frame["trial"]} | method
-        values = [
-            [self.values[run](it, trial) for it in UPDATES] for run, trial in frame.to_numpy()
-        ]
-        known |= {f"{self.column}_{end}": [*map(of, values)] for end, of in ENDS.items()}
-        if self.effective:
-            ends = frame["trial"].map(lambda trial: self.effective(1000, trial))
-            known["effective_sample_size_final"] = ends
-        return frame.assign(diverged=diverged, **known)
-
-    def curves(self, run_id, trials):
-        frames = []
-        for trial in trials:
-            updates = UPDATES[: self.lengths.get(trial)]
-            frame = pd.DataFrame({"update": updates, "epoch": updates / 100})
-            frame[self.column] = [self.values[run_id](update, trial) for update in updates]
-            if self.effective:
-                frame["effective_sample_size"] = self.effective(updates, trial)
-            frames.append(frame)
-        return frames
-
-    def records(self, run_id, trials):
-        columns = {name: np.vectorize(of) for name, of in self.recorded.items()}
-        rows = [{name: of(UPDATES, trial) for name, of in columns.items()} for trial in trials]
-        return [pd.DataFrame({"update": UPDATES} | its) for its in rows]
+    store = SimpleNamespace(manifest=lambda: manifest, summary=lambda: frame)
+    store.store = lambda _: store
+    store.nothing_yet = lambda: IncompleteError("e: start with: cbm run")
+    store.curves = lambda run_id, trials: [curve(run_id, trial) for trial in trials]
+    store.records = lambda run_id, trials: [record(trial) for trial in trials]
+    return store
 
 
 def rising(update, trial):
@@ -121,7 +116,7 @@ def grid(schemes=("aa^b", "00"), samplers=("CD-1", "PT_10"), rates=(0.1, 0.05), 
 
 
 def picture_of(cells=None, options=None, kind="curves", **made):
-    results = HandMade([{**it} for it in cells or [cell()]], **made)
+    results = made_results(cells or [cell()], **made)
     return compose(draw(results, kind, ["e"], Options(**options or {})))
 
 

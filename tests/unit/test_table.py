@@ -205,9 +205,11 @@ def test_settings_that_vary_within_a_cell():
     assert groups == [["shifting-bar, hidden units 4"], ["shifting-bar, hidden units 8"]]
     inits = {"00": "zero", "dd^b": "inverse-sigmoid"}  # which follow from offsets: not needed
     varied = product((0, 200), (4, 8), inits.items())
-    names = "offsets", "init", "pretraining_epochs", "model_hidden"
-    cells = [planned(**dict(zip(names, (*init, p, h), strict=True))) for p, h, init in varied]
-    table = build([(cell, UP) for cell in cells])
+    runs = [
+        (planned(offsets=offsets, init=init, pretraining_epochs=epochs, model_hidden=hidden), UP)
+        for epochs, hidden, (offsets, init) in varied
+    ]
+    table = build(runs)
     assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
     stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "4-200", "8-0", "8-200")]
     assert [row[0] for row in rows_of(table)[1:]] == stubs
@@ -245,34 +247,27 @@ def test_the_lowest_cost_is_the_best_and_its_epoch_is_next_to_it():
     assert notes_of(costs(statistic="final"))[0].startswith("Final test cost")
 
 
-def with_column(**columns):
-    """Two cells, and more columns: a function of (cell, trial) each."""
-    cells = [planned(offsets=o) for o in OFFSETS]
-    rows = [(i, row) for i, cell in enumerate(cells) for row in finished(cell, UP)]
-    rows = [row | {name: f(i, row["trial"]) for name, f in columns.items()} for i, row in rows]
-    return pd.DataFrame(rows), [(cell, UP) for cell in cells]
+RUNS = [(planned(offsets=offsets), UP) for offsets in OFFSETS]
+FRAME = pd.DataFrame([row for run in RUNS for row in finished(*run)])
 
 
 def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
-    frame, runs = with_column(weight_norm_final=lambda cell, trial: 10 + 10 * cell + trial)
-    table = build(runs, frame=frame, metric="weight_norm")
+    frame = FRAME.assign(weight_norm_final=[*range(10, 16), *range(20, 26)])
+    table = build(RUNS, frame=frame, metric="weight_norm")
     assert rows_of(table)[1][1:] == ["12.5 ± 1.9", "22.5 ± 1.9"]
     assert "best='lowest'" in notes_of(table)[1]
     for best, marks in (("lowest", ["bold", ""]), ("highest", ["", "bold"])):
-        assert marks_of(build(runs, frame=frame, metric="weight_norm", best=best)) == marks
-    assert refused(runs, frame=frame, metric="weight_norm", statistic="max")[0] == "--statistic max"
-    _, words = refused(runs, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
+        assert marks_of(build(RUNS, frame=frame, metric="weight_norm", best=best)) == marks
+    assert refused(RUNS, frame=frame, metric="weight_norm", statistic="max")[0] == "--statistic max"
+    _, words = refused(RUNS, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
     assert all(word in words for word in ("--metric", "weight_norm"))
 
 
 def test_trials_whose_estimate_is_doubtful_are_counted():
-    frame, runs = with_column(
-        effective_sample_size_final=lambda cell, trial: 9.9 if trial == 3 else 10.0,
-        evaluate_runs=lambda cell, trial: 100,
-        weight_norm_final=lambda cell, trial: 1.0 + trial,
-    )
-    plain = notes_of(build(runs, frame=frame, metric="weight_norm"))
-    doubtful = notes_of(build(runs, frame=frame))
+    few = np.where(FRAME["trial"] == 3, 9.9, 10.0)
+    frame = FRAME.assign(effective_sample_size_final=few, evaluate_runs=100, weight_norm_final=1.0)
+    plain = notes_of(build(RUNS, frame=frame, metric="weight_norm"))
+    doubtful = notes_of(build(RUNS, frame=frame))
     assert [re.findall(r"\d+", note) for note in doubtful if "AIS" in note] == [["2"]]
     assert not any("AIS" in note for note in plain)
 
@@ -286,20 +281,18 @@ def test_a_cell_with_an_impossible_value_is_counted_and_not_compared():
 
 
 def test_only_estimates_get_advice_on_temperatures():
-    columns = {f"train_log_likelihood_{method}": lambda *_: 0.5 for method in ("exact", "ais")}
+    ends = "train_log_likelihood_max", "train_log_likelihood_exact", "train_log_likelihood_ais"
     for methods, metric, advice in (
         (["ais", "exact"], None, True),
         (["exact", "exact"], None, False),
         (["ais", "ais"], "train_log_likelihood_exact", False),
     ):
-        made = {"evaluate_method": lambda cell, _, its=methods: its[cell]} | columns
-        frame, runs = with_column(**made)
-        frame["train_log_likelihood_max"] = 0.5
-        notes = notes_of(build(runs, frame=frame, metric=metric))
+        frame = FRAME.assign(evaluate_method=np.repeat(methods, 6), **dict.fromkeys(ends, 0.5))
+        notes = notes_of(build(RUNS, frame=frame, metric=metric))
         (said,) = (note for note in notes if re.search(r"\b12\b.*above 0", note))
         assert ("evaluate.temperatures" in said) == advice
     ais = {"metric": "train_log_likelihood_ais", "statistic": "best-valid"}
-    assert "final value only" in refused(runs, frame=frame, **ais)[1]
+    assert "final value only" in refused(RUNS, frame=frame, **ais)[1]
 
 
 def test_a_row_shows_where_mean_and_test_disagree():
