@@ -175,8 +175,7 @@ def _all_of(
     """Return what evaluations find, and print it as JSON as it comes: of several workers in any order."""
     from cbm_cli.execution.evaluate import evaluate_trials
 
-    found = list[Any]()
-    total = sum(len(store.finished(run_id)) for run_id in {cell["run_id"] for cell in manifest.cells})
+    found, total = list[Any](), sum(len(store.finished(cell["run_id"])) for cell in manifest.cells)
 
     def status() -> list[str]:
         return [f"{store.experiment}: {len(found):,} of {total:,} trials"]

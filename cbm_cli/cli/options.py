@@ -155,9 +155,7 @@ OPTIONS: dict[str, Callable] = {
     "choose": _option("--choose", "Settings of which a cell shows the best value on --by.", **_SETTINGS),
     "by": _option("--by", "With --choose: the part that decides; default: valid.", type=_PARTS),
     "metric": _option("--metric", "Such as test_log_likelihood, test_cost or weight_norm."),
-    "statistic": _option(
-        "--statistic", "Default: best-valid where there is a validation part.", type=_VALUES
-    ),
+    "statistic": _option("--statistic", "Default: best-valid if there is a validation part.", type=_VALUES),
     # tables
     "format": _option("-f --format format_", "How it is written.", type=_FORMATS, default="text"),
     "rows": _option("--rows", "Settings shown as rows, such as sampler,hidden.", **_SETTINGS),
@@ -187,9 +185,7 @@ OPTIONS: dict[str, Callable] = {
     "data": _option("--data source", "Rows of a machine; folder of the data of results.", metavar=_ROWS),
     "layer": _option("--layer", "Hidden layer, from 1; default: the last.", type=Whole(1)),
     "count": _option("-n --count", "Samples; default: 100, or one for each given row.", type=Whole(1, 10**9)),
-    "given": _option(
-        "--given", "Keep the given units of its rows; sample the rest.", metavar="FILE", type=_PATH
-    ),
+    "given": _option("--given", "Rows to complete: gaps are sampled.", metavar="FILE", type=_PATH),
     "sampler": _option("--sampler", "PT_c: c temperatures.", metavar="gibbs|PT_c", default="PT_10"),
     "steps": _option("--steps", "Sweeps of a chain before each of its samples.", type=Whole(1), default=1000),
     "seed": _option("--seed", "Same seed, same bytes.", type=Whole(0, 2**63 - 1), default=1),
