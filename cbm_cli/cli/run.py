@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -107,8 +108,7 @@ def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
         "start from machines of files or of another experiment": agenda.started,
     }
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
-    trials = count(agenda.total, "trial")
-    say(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
+    say(f"{count(agenda.total, 'trial')}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
     if seconds := seconds_to_do(agenda, workers):
         say(f"about {duration(seconds)} on {count(workers, 'worker')}, by the times of finished trials")
 
@@ -125,6 +125,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
     if agenda.jobs and not scheduler:
         precompile(agenda, note)
     progress = RunProgress(agenda)
+    threading.Thread(target=__import__, args=("pandas",)).start()  # which the table needs
     try:
         with live(progress.share, progress.words) as progress.message:
             ending = run_agenda(agenda, progress, workers=workers, scheduler=scheduler, fail_fast=fail_fast)
@@ -156,8 +157,7 @@ def _show(agenda: Agenda, ending: Ending, output: Path) -> None:
         note(f"{name} failed in {count(trials, 'trial')}, kept without its columns")
     if ending.failed:
         (job, _), failed = ending.failed[0], count(len(ending.failed), "trial")
-        details = to_type("ls", job.stores[0].folder.parent, job.run_id)
-        note(f"{failed} failed; the same command tries again. Details: {details}")
+        note(f"{failed} failed; the same command tries again. Details: {to_type('ls', output, job.run_id)}")
     if shown:
         note(f"Next:  {to_type('plot', output, 'curves', shown[0], '-o', 'curves.png')}")
         note(f"       {to_type('table', output, shown[0], '--format', 'latex')}")

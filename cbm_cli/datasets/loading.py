@@ -6,21 +6,21 @@ from dataclasses import replace
 from os import PathLike
 from os.path import isfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, Dataset, Names
-from cbm_cli.datasets.fetch import check
-from cbm_cli.datasets.formats import Table, columns_in_order, reading, tables_in, unpacked
-from cbm_cli.datasets.grey import units_of
 from cbm_cli.datasets.published import SOURCES, near, own_file
 from cbm_cli.datasets.spec import DataSpec, available, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 from cbm_cli.errors import FieldError
 from cbm_cli.text import count, did_you_mean
+
+if TYPE_CHECKING:  # which imports pandas and a part of SciPy; toys need neither
+    from cbm_cli.datasets.formats import Table
 
 _TOYS: dict[str | None, Any] = {"bars-and-stripes": bars_and_stripes, "shifting-bar": shifting_bar}
 
@@ -89,12 +89,14 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
 
 def read_parts(
     spec: DataSpec, given: Mapping[str, Any], folder: str | Path = "", width: int = 0, names: Names = ()
-) -> dict[str, Table]:
+) -> "dict[str, Table]":
     """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
 
     These are files, of which the first may hold other parts too, or what `table_of` takes. Columns are
     matched by name; sparse parts are filled up with zeros.
     """
+    from cbm_cli.datasets.formats import columns_in_order, reading, tables_in, unpacked
+
     parts: dict[str, Table] = {}
     columns = Columns(spec.columns, spec.drop)
     for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
@@ -133,6 +135,8 @@ def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: Names = ())
         sizes = SOURCES[spec.name or ""].options
         dataset = _TOYS[spec.name](**{option: getattr(spec, option) for option in sizes})
     else:
+        from cbm_cli.datasets.grey import units_of
+
         found = read_parts(spec, spec.model_dump(), folder, width, names) if spec.path else _published(spec)
         (units, levels), train = units_of(spec, found), found["train"]
         dataset = Dataset(spec.unflipped, **units, levels=levels, image=train.image, names=train.names)
@@ -144,8 +148,11 @@ def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: Names = ())
     return replace(dataset, name=f"flipped-{dataset.name}", **flipped)
 
 
-def _published(spec: DataSpec) -> dict[str, Table]:
+def _published(spec: DataSpec) -> "dict[str, Table]":
     """Return the parts of a published data set; each of its files is compared with its checksum."""
+    from cbm_cli.datasets.fetch import check
+    from cbm_cli.datasets.formats import Table, tables_in
+
     source = SOURCES[spec.name or ""]
     rows: dict[str, Any] = {}
     for file, path in source.locate().items():
