@@ -80,13 +80,3 @@ def test_larger_machines_are_evaluated_by_python():
     assert make_exact([rows], 1.0, 4, -1)
     assert make_exact([rows], 1.0, 8, -1) is None  # products of packed rows
     assert make_exact([rows[:2]], 1.0, 13, -1) is None  # 2^13 states
-
-
-def test_a_value_that_is_not_finite_is_a_divergence_at_its_update():
-    """Parameters of 1e38 are finite, sums of them are not."""
-    its = {"offsets": "aa^b_s", "sampler": "PT_3", "evaluate": {"every": 7}, "batch": 5}
-    settings = (rbm_settings(**its, updates=60, learning_rate=rate) for rate in (1e30, 3e38))
-    finite, other = (run_trial(Trial("test", each, 0, 1), THREE_PARTS) for each in settings)
-    assert (finite.diverged, finite.curve[-1, 0], other.diverged) == (None, 60, 7)
-    assert np.isfinite(other.curve[:-1]).all()
-    assert np.isnan(other.curve[-1, 2:]).all()
