@@ -186,8 +186,8 @@ def test_the_cost_of_saturated_units_is_finite():
     assert found == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
 
 
-def test_the_first_offsets():
-    mean = DATA.train.mean(axis=0)
+def test_all_schemes_compute_the_same_function_before_training():
+    mean, outputs = DATA.train.mean(axis=0), []
     starts = ("ddd", (mean, 0.5, 0.5, 0.5)), ("0hd", (0, 0.5, 0.5, 0.5)), ("h00", (0.5, 0, 0, 0))
     for scheme, expected in starts:
         learner = Learner(settings((4, 3), scheme), DATA, 3)
@@ -195,6 +195,8 @@ def test_the_first_offsets():
         names = "offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"
         for name, value in zip(names, expected, strict=True):
             assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
+        outputs.append(output_of(file, ROWS))
+    assert np.ptp(outputs, axis=0).max() < 1e-7
 
 
 @pytest.mark.parametrize(
