@@ -1,20 +1,26 @@
-"""Data sets by name: generated ones against enumeration, published ones against files made here."""
+"""Data sets by name: generated ones against enumeration, published ones against files made here.
+
+A local server serves them right, wrong and truncated.
+"""
 
 import gzip
 import hashlib
+import http.server
 import itertools
 import math
 import pickle
 import re
+import threading
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cbm_cli.datasets.dataset import Dataset, Image
-from cbm_cli.datasets.fetch import catalogue
+from cbm_cli.datasets.fetch import TRIES, catalogue
 from cbm_cli.datasets.loading import describe, load
-from cbm_cli.datasets.published import SOURCES
+from cbm_cli.datasets.published import SOURCES, File
 from cbm_cli.datasets.spec import available
 from cbm_cli.errors import FieldError
 from cbm_cli.grid.settings import Data
@@ -107,13 +113,11 @@ def test_a_flip_exchanges_on_and_off_in_every_part_of_grey_values(mnist):
 def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
     assert available(Data(name="mnist")) == ""
     (folder / TEST).unlink()  # part of the files is as good as none
-    for found, missing in ((folder, [TEST]), ("CBM_DATA_DIR", [TRAIN, TEST])):
-        error = refusal(load, "mnist")
-        assert available(Data(name="mnist")) == str(error)
-        assert error.field == "name"
-        assert holds(error, "|".join([str(found), *missing, "cbm data fetch mnist"]))
-        (folder / f"{TRAIN}.gz").unlink(missing_ok=True)
-    assert all(f"{folder}{place}" in str(error) for place in ("", "/mnist", "/cache/cbm/data"))
+    error = refusal(load, "mnist")
+    assert error.field == "name"
+    places = "|".join(f"{folder}{place}" for place in ("", "/mnist", "/cache/cbm/data"))
+    assert holds(error, f"{places}|CBM_DATA_DIR|{TRAIN}, {TEST}|cbm data fetch mnist")
+    assert available(Data(name="mnist")) == str(error)
 
 
 def test_a_changed_file_of_a_named_set_is_listed_and_never_trained_on(folder, mnist):
@@ -229,3 +233,183 @@ def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belon
     assert holds(shown, f"data: dna|600 rows of 180|25.27%|Larochelle|CC BY 4.0|{folder / 'dna'}")
     assert re.search(r"dna.valid.data.*: ok\n(.*\n)*.*dna.test.data: missing\n", shown)
     assert holds(cbm("data", "list", "mushroom", code=2).stderr, "mushrooms")
+
+
+# Fetching
+
+TEXTS = {f"toy.{part}.data": lines(rows) for part, rows in PARTS.items()}
+FILE = "toy.train.data"
+FIRST, SECOND = f"/one/{FILE}", f"/two/{FILE}"  # where two mirrors have it
+
+
+def git_blob(content):
+    return "git:" + hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Serves files; the moods of a path decide how its next requests are served."""
+
+    def do_GET(self) -> None:
+        self.server.requests.append(self.path)
+        content, moods = self.server.files.get(self.path), self.server.moods.get(self.path)
+        mood = "missing" if content is None else moods.pop(0) if moods else "right"
+        if mood in ("missing", "broken"):
+            self.send_error(404 if mood == "missing" else 500)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        content = content[::-1] if mood == "wrong" else content
+        self.wfile.write(content[: -9 if mood == "truncated" else None])
+
+    def log_message(self, *arguments) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def server():
+    """Two mirrors; the requests that they got."""
+    files = {f"/{root}/{name}": text for root in ("one", "two") for name, text in TEXTS.items()}
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as running:
+        running.files, running.moods, running.requests = files, {}, []
+        running.handle_error = lambda *_: None  # of connections that tests break off
+        running.address = f"http://127.0.0.1:{running.server_port}"
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture
+def serve(monkeypatch, tmp_path, server):
+    """Return a function that makes ``dna`` a small data set of mirrors; it goes to tmp_path."""
+    monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")  # which may be on another disk
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+    def make(*mirrors, kinds=(sha256,), ending=""):
+        files = []
+        for part, (name, text) in zip(PARTS, TEXTS.items(), strict=True):
+            urls = tuple(f"{server.address}/{mirror}/{name}{ending}" for mirror in mirrors)
+            files.append(File(name, part, tuple(kind(text) for kind in kinds), urls))
+        small = replace(SOURCES["dna"], forms=(tuple(files),), folder="toy")
+        monkeypatch.setitem(SOURCES, "dna", small)
+
+    make("one", "two")
+    return make
+
+
+@pytest.fixture
+def place(tmp_path, serve):
+    """Folder that the files of ``dna`` are fetched into."""
+    (folder := tmp_path / "toy").mkdir()
+    return folder
+
+
+def fetch(code=0):
+    return cbm("data", "fetch", "dna", code=code)
+
+
+def assert_whole(folder):
+    """The files are there, and nothing else is."""
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == TEXTS
+
+
+def assert_loaded():
+    for part, rows in load("dna").parts.items():
+        assert_array_equal(rows, PARTS[part])
+
+
+@pytest.mark.parametrize(
+    "kinds", [(sha256,), (git_blob,), (lambda text: sha256(text[::-1]), git_blob)]
+)
+def test_fetched_files_with_one_of_their_checksums_are_loaded_from_where_they_were_put(
+    kinds, serve, place
+):
+    serve("one", kinds=kinds)
+    result = fetch()
+    assert result.stdout == ""
+    assert holds(result.stderr, "|".join((*TEXTS, str(place))))
+    assert_whole(place)
+    assert_loaded()
+
+
+def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(
+    serve, tmp_path, monkeypatch, server
+):
+    monkeypatch.delenv("CBM_DATA_DIR")
+    fetch()
+    assert_loaded()
+    (cached,) = tmp_path.rglob(FILE)
+    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path / "mine"))
+    server.requests.clear()
+    assert str(cached.parent) in fetch().stderr  # the cache is looked in, too
+    assert server.requests == []
+    cached.unlink()
+    assert str(tmp_path / "mine") in fetch().stderr
+    assert_whole(tmp_path / "mine/toy")
+    (tmp_path / "mine/toy" / FILE).unlink()
+    server.requests.clear()
+    fetch()  # what is here and right is not asked for again
+    assert server.requests == [FIRST]
+
+
+def test_a_packed_file_replaces_a_wrong_plain_one_that_would_be_read_first(serve, server, place):
+    serve("one", ending=".gz")
+    server.files |= {f"/one/{name}.gz": gzip.compress(text, 1) for name, text in TEXTS.items()}
+    (place / FILE).write_bytes(b"0,1\n")
+    fetch()
+    assert_loaded()
+    assert not (place / FILE).exists()
+
+
+@pytest.mark.parametrize("mood", ["wrong", "broken"])
+def test_the_next_mirror_is_tried_after_one_that_fails(mood, server, place):
+    server.moods[FIRST] = [mood] * 9
+    fetch()
+    assert_whole(place)
+    assert server.requests.count(SECOND) == 1
+
+
+BOTH = f"{sha256(TEXTS[FILE])}|{sha256(TEXTS[FILE][::-1])}"
+
+
+@pytest.mark.parametrize(
+    ("mood", "tries", "told"),
+    [
+        ("wrong", 1, BOTH),
+        ("missing", 1, "answers 404"),
+        ("broken", TRIES, f"answers 500, {TRIES} times"),
+        ("truncated", TRIES, f"{TRIES} times"),
+    ],
+)
+def test_a_file_that_does_not_come_is_named_changes_nothing_and_may_come_later(
+    mood, tries, told, serve, server, place
+):
+    serve("one")
+    server.moods[FIRST] = [mood] * (2 * tries - 1)  # what breaks off is asked for again
+    before = {FILE: b"0,1\n", "toy.valid.data": TEXTS["toy.valid.data"]}
+    for name, content in before.items():
+        (place / name).write_bytes(content)
+    url = f"{server.address}{FIRST}"
+    assert holds(fetch(code=2).stderr, f"dna: {url}|{told}|By hand: get {url}|{place}")
+    assert server.requests == [FIRST] * tries
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    fetch()
+    assert_whole(place)
+
+
+def test_a_set_that_fails_does_not_keep_the_others_from_coming(server, place, monkeypatch):
+    (form,) = SOURCES["web"].forms
+    form = tuple(replace(one, urls=(f"{server.address}/{one.stem}",)) for one in form)
+    monkeypatch.setitem(SOURCES, "web", replace(SOURCES["web"], forms=(form,)))
+    told = cbm("data", "fetch", "web", "dna", "web-reshuffled", code=2).error
+    assert [line.partition(":")[0] for line in str(told).splitlines()] == ["web", "web-reshuffled"]
+    assert holds(told, "web.npz|404|web.trainvalid.data.gz|web.test.data.gz")
+    assert_whole(place)
+
+
+def test_what_cannot_be_fetched_or_written_is_named(serve, monkeypatch):
+    for name, told in (("dan", "dan|dna"), ("shifting-bar", "shifting-bar")):
+        assert holds(cbm("data", "fetch", name, code=2).stderr, told)
+    monkeypatch.setenv("CBM_DATA_DIR", __file__)
+    assert holds(fetch(code=2).stderr, f"{__file__}/toy|CBM_DATA_DIR")

@@ -14,7 +14,7 @@ from cbm_cli.cli import main
 from cbm_cli.cli.options import Whole
 from cbm_cli.datasets.loading import load_source
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Data, Settings
+from cbm_cli.grid.settings import Settings
 from cbm_cli.grid.words import with_name
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
@@ -43,9 +43,8 @@ def cells(kind, overrides=None, **fields):
 MISTAKES = """
 dbm model.hidden* 500 = {kind: dbm, hidden: @500}
 dbm model.hidden = {kind: dbm, hidden: @[]} | {kind: dbm, hidden: [@[[5, 5]]]}
-dbm model.hidden 500-0 = {kind: dbm, hidden: @[500, 0]} | {kind: dbm, hidden: [@[500, 0], [5, 5]]}
+dbm model.hidden 500-0 = {kind: dbm, hidden: @[500, 0]}
 dbm model.hidden* half = {kind: dbm, hidden: @half}
-rbm model.hidden empty = {kind: rbm, hidden:@}
 rbm model.hidden* 5-5 dbm = {kind: rbm, hidden: @5-5}
 auto-encoder model.hidden* half-5 = {kind: auto-encoder, hidden: @[half, 5]}
 dbm offsets* dd^b 2 3 = @dd
@@ -70,7 +69,6 @@ rbm evaluate* cost exact ais = !@evaluate: {method: cost}
 rbm evaluate.runs* ais exact = {runs: @50}
 dbm evaluate.rows* none = {method: none, rows: @5}
 dbm record* dbm = @free_energy_gap
-auto-encoder record* auto-encoder = @weight_norms+log_likelihood
 rbm record weight_norm weight_norms = @weight_norm
 rbm record.window* what = {window: @1-2}
 rbm record.window* = {what: bias_norms, window: @20-10}
@@ -102,7 +100,6 @@ def test_what_contradicts_or_changes_nothing_is_refused_by_its_field(text, place
 
 TAKEN = """
 # A list is an axis of RBMs, and the layers of deep machines
-rbm model: {kind: rbm, hidden: [4, 8]} -> model.hidden = 4 | 8
 dbm model: {kind: dbm, hidden: [[5, 5], 2-1]} -> model.hidden = 5-5 | 2-1
 auto-encoder model: {kind: auto-encoder, hidden: [[half], [9], 2]} -> model.hidden = half | 9 | 2
 auto-encoder offsets: [00, dd, hh, rr] -> offsets = 00 | dd^b | hh^b | rr^b
@@ -115,6 +112,7 @@ rbm gradient_from: [samples, exact]; offsets_from: [independent, random]
   -> gradient_from offsets_from
   = samples independent | samples random | exact independent | exact random
 all momentum: 0.9; weight_decay: 0.0002 -> momentum weight_decay.l1 weight_decay.l2 = 0.9 0.0 0.0002
+rbm evaluate: {parts: test+train+test} -> evaluate.parts = train+test
 rbm record: {what: offset_values + my/own.py:skew+offset_values, every: 1 epoch,
   window: 010-20+5e1-60}
   -> record.names record.every record.windows
@@ -125,7 +123,6 @@ auto-encoder pretraining: 0; gradient: centered; weight_decay: {l1: 0} -> sample
 # What YAML takes for numbers, and other spellings of the same
 rbm offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04] -> offsets batch = dd^b_s 4 | 00 4
 rbm learning_rate: [1e-3, .1, '1e-1'] -> learning_rate.start = 0.001 | 0.1
-rbm data: {name: bars-and-stripes, size: 3, flip: [yes, no]} -> data.flip = True | False
 rbm epochs: ; updates: 1.5e3 -> updates = 1500
 rbm start_from: some/machine -> start_from.path = some/machine
 rbm data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header: no}]
@@ -146,12 +143,6 @@ rbm model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: 
   -> model.hidden offsets = 4 00 | 8 00 | 6-5 000
 dbm when: [{if: {model: {hidden: 6-5}}, set: {model: {kind: dbm, hidden: [7, 3]}}}]
   -> model.hidden = 7-3
-rbm learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}; exclude:
-  [{learning_rate: {start: 0.1, decay: 0.9}}]; when:
-  [{if: {learning_rate: {start: 0.2, decay: 0.9}},
-  set: {learning_rate: {start: 0.3, decay: 0.5, every: 5}}}]
-  -> learning_rate.start learning_rate.decay learning_rate.every
-  = 0.1 0.5 10 epochs | 0.2 0.5 10 epochs | 0.3 0.5 5 updates
 # Axes multiply in the order in which they are written; all of a condition must hold
 rbm data: {name: shifting-bar, size: 9, bar: 1, flip: [no, yes]}; learning_rate:
   [0.1, 0.2, 0.3]; offsets: [dd^b_s, 00]; exclude: [{learning_rate: 0.3}, {offsets: dd_s^b,
@@ -202,9 +193,7 @@ def test_rows_are_flat_and_name_machine_and_method():
         ("dbm", "6-5", "PCD-1", "exact", 29_000),
         ("auto-encoder", "half", "back-propagation", "cost", 14_500),
     ]
-    for row in rows:
-        assert row.keys() == rows[0].keys()
-        assert all(value is None or isinstance(value, str | int | float) for value in row.values())
+    assert all(row.keys() == rows[0].keys() for row in rows)
     scales = [with_name("gradient_scale_to", it).text for it in ("none", "standard")]
     assert scales == ["not scaled", "norm of the standard"]
 
@@ -245,11 +234,12 @@ def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own():
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_a_run_id_is_the_hash_of_all_columns_in_order_and_another_that_of_all_but_the_length(kind):
-    """Any other order would give all trials new names, and run them again."""
-    (settings,), labels = cells(kind), ("start_from_path", "start_from_experiment", "record_what")
-    untold = ["data", "early_stopping_metric", *labels, *(f"data_{it}" for it in Data.model_fields)]
-    columns = {name: value for name, value in settings.row().items() if name not in untold}
+def test_a_run_id_is_the_hash_of_all_columns_and_another_that_of_all_but_the_length(kind):
+    """Any other facts would give all trials new names, and run them again."""
+    (settings,) = cells(kind)
+    labels = "early_stopping_metric", "start_from_path", "start_from_experiment", "record_what"
+    columns = {name: value for name, value in settings.row().items() if name not in labels}
+    columns = {name: value for name, value in columns.items() if name.split("_")[0] != "data"}
     columns["records"] = settings.record.names
     lengths = {}, {"updates": None, "epochs": None}
     for run_id, length in zip(run_ids(settings, 1, "digest"), lengths, strict=True):
@@ -258,15 +248,14 @@ def test_a_run_id_is_the_hash_of_all_columns_in_order_and_another_that_of_all_bu
 
 
 def test_numbers_that_print_alike_are_one_setting():
-    rates, scales = "[0.3, 0.30000000000000004]", "[0.1, 0.1000000000000001]"
-    (one,) = cells("rbm", learning_rate=rates, weight_scale=scales)
+    rates = "[0.3, 0.30000000000000004]"
+    (one,) = cells("rbm", learning_rate=rates, weight_scale="[0.1, 0.1000000000000001]")
     (other,) = cells("rbm", learning_rate=0.1 + 0.2, weight_scale=0.1)
     assert run_ids(one, 1, "")[0] == run_ids(other, 1, "")[0]
     assert len(cells("rbm", momentum="[0.3, 0.300000000001]")) == 2
+    assert len(cells("rbm", data=f"{{path: a.npy, hold_out: {rates}}}")) == 1
     error = refusal(cells, "rbm", momentum="0.9999999999999")  # which would be 1
     assert "must be less than 1" in str(error)
-    for field in ("threshold", "hold_out", "binarise: none, scale"):
-        assert len(cells("rbm", data=f"{{path: a.npy, {field}: {rates}}}")) == 1
 
 
 def test_content_decides_a_run_id_and_names_are_labels():
