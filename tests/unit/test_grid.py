@@ -288,7 +288,6 @@ NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]
     ("text", "place", "remedy"),
     [
         ("", "", ""),
-        ("- a\n- b\n", "1", ""),
         ("experiments: [a]", "1 experiments", ""),
         (SEVERAL.replace("c: {}", "B: {}"), "8 B", ""),
         (SEVERAL + "groups: {a: [b]}\n", "9 groups.a", ""),

@@ -134,8 +134,6 @@ rbm data: {path: a.csv, drop: [1, class]} -> data.drop = 1, class
 rbm data: {path: a.csv, drop: [[id, class], [class, 1, 2]]} -> data.drop = id, class | class, 1, 2
 rbm data: {path: a.csv, drop: ["a, b", c]} -> data.drop = "a, b", c
 # Lists of data and of models, and a change of a whole field
-rbm data: [mnist, {name: bars-and-stripes, size: [2, 3]}]
-  -> data.name data.size = mnist None | bars-and-stripes 2 | bars-and-stripes 3
 rbm model: [{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}]; offsets: 00
   -> model.kind sampler = rbm PCD-1 | auto-encoder None
 rbm model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: [00, 000]; exclude:
