@@ -278,8 +278,7 @@ def _npz(content: bytes) -> dict[str, Any]:
     names = found["names"].ravel().tolist() if titles else []
     for one in parts.values() if titles else ():
         if found[one].shape[1:] != (len(names),):
-            width = " x ".join(map(str, found[one].shape[1:]))
-            told = f"has {len(names):,} names of columns, and {width} columns in {one}"
+            told = f"has {len(names):,} names of columns, and {one} has the shape {found[one].shape}"
             raise FieldError(f"{told}; correct or remove its array names")
         found[one] = pd.DataFrame(found[one], columns=names)
     return {part: found[one] for part, one in parts.items()}

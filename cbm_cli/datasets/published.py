@@ -126,5 +126,4 @@ def find(folder: Path, stem: str) -> Path | None:
 
 
 _ENTRIES = msgspec.yaml.decode(Path(__file__).with_suffix(".yaml").read_bytes())
-_NAMED = {name: {"name": name} | entry for name, entry in _ENTRIES.items()}
-SOURCES = msgspec.convert(_NAMED, dict[str, DataSource])
+SOURCES = {name: msgspec.convert({"name": name} | it, DataSource) for name, it in _ENTRIES.items()}

@@ -240,7 +240,7 @@ BAD = {
         (arrays(a=ROWS, b=ROWS), "a 20 x 6|b 20 x 6|train, valid, test"),
         (arrays(train=ROWS, valid=ROWS, val=ROWS[:3]), "train|val 3 x 6"),
         (arrays(test=ROWS), "train|test"),
-        (arrays(train=ROWS, names=np.array(["a", "b"])), "2 names|6 columns in train|remove"),
+        (arrays(train=ROWS, names=np.array(["a", "b"])), "2 names|train|(20, 6)|remove"),
         (mat(train=np.array(["abc"])), "no numbers"),
         (mat(train=np.zeros((5, 4, 12))), "reshape(x, [], n)"),  # MATLAB counts pictures last
         (packed(idx(ROWS) + b"\0"), "IDX|121|120"),
