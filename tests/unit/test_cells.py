@@ -130,8 +130,13 @@ def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
 
 def test_tables_and_pictures_show_the_statistic_that_the_grid_asks_for(tmp_path):
     results = outputs.unpack(tmp_path)
-    asked = cbm("table", results, "encoder", "--statistic", "max-of-mean").stdout
-    assert "train cost's mean over trials" in asked
+    for statistic, words in (
+        ("max", "\nMinimum train cost during training, "),
+        ("final", "\nFinal train cost, "),
+        ("max-of-mean", "\nMinimum during training of the train cost's mean over trials, "),
+    ):
+        asked = cbm("table", results, "encoder", "--statistic", statistic).stdout
+        assert words in asked
     change = {"statistic": "max-of-mean"}
     change_manifest(results / "encoder", lambda manifest: manifest["table"].update(change))
     assert cbm("table", results, "encoder").stdout == asked

@@ -223,29 +223,7 @@ def test_the_grids_names_are_columns_too():
         assert [*table.layout.columns] == columns
 
 
-# Auto encoders, deep machines, and what was recorded
-
-
-def costs(**choices):
-    """A table of two cells of auto encoders: minima of all trials of the first are lower by 0.1."""
-    cells = [planned("bars", "back-propagation", offsets=offsets) for offsets in OFFSETS]
-    known = {"n_train": 100, "n_test": 10, "batch": 10, "test_cost_min_update": 2000}
-    rows = [
-        cell | known | {"trial": n, "test_cost_min": best + n / 100, "test_cost_final": 2.5}
-        for cell, best in zip(cells, (0.5, 0.6), strict=True)
-        for n in range(6)
-    ]
-    choices |= {"frame": pd.DataFrame(rows).assign(diverged=nan), "table_metric": None}
-    return build([(cell, []) for cell in cells], **choices)
-
-
-def test_the_lowest_cost_is_the_best_and_its_epoch_is_next_to_it():
-    table = costs(statistic="max", scale="per-sample")
-    assert rows_of(table)[1][1:] == ["*0.52500 ± 0.0187 (200)", "0.62500 ± 0.0187 (200)"]
-    assert table.records()[1]["effect_size"] == 1  # the best is lower, and better
-    assert notes_of(table)[0].startswith("Minimum test cost during")
-    assert notes_of(costs(statistic="final"))[0].startswith("Final test cost")
-
+# What was recorded, and estimates
 
 RUNS = [(planned(offsets=offsets), UP) for offsets in OFFSETS]
 FRAME = pd.DataFrame([row for run in RUNS for row in finished(*run)])
