@@ -1,6 +1,5 @@
 """A user's mistake gives one message that names the place and the remedy; exit code 2."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +21,12 @@ def with_line(text, line):
 LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
 LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
 HUGE = LARGE.replace("size: 20", "size: 40").replace("17", "40").replace("none", "exact")
+MISSPELT = GRID.replace("scale: total", "metric: train_loglikelihood")
 MARGINAL = "gradient: {kind: natural, fisher: marginal}"
 
 
 def drawn_by(sampler):
     return GRID.replace("[CD-1, PT_4]", sampler)
-
-
-def shown(metric):
-    return GRID.replace("scale: total", f"metric: {metric}")
 
 
 @pytest.mark.parametrize(
@@ -42,8 +38,7 @@ def shown(metric):
         (drawn_by("PT_99999999999"), "", "8 sampler", "699,999,999,993"),
         (GRID.replace("hidden: 3", "hidden: 1e15"), "", "6 model.hidden", "4,000,000,000,000,000"),
         (GRID.replace("exact", "ais, runs: 1e15"), "", "12 evaluate.runs", "7,000,000,000,000,000"),
-        (shown("train_loglikelihood"), "", "13 table.metric", "train_log_likelihood"),
-        (shown("weight_norm"), "", "13 table.metric", "train_log_likelihood"),
+        (MISSPELT, "", "13 table.metric", "train_log_likelihood"),
         (HUGE, "", "12 evaluate", "2^40 40x40 2^30 ais"),
         (LARGE, "gradient: natural", "12 gradient", "2^37 20x17 2^16 fisher: diagonal"),
         (LARGE, "offsets_from: exact", "12 offsets_from", "2^17 20x17 2^16"),
@@ -70,23 +65,17 @@ def test_a_batch_of_all_rows_and_the_way_out_for_large_machines_are_allowed(text
     assert [check(cell, load(cell.data)) for cell in cells] == [None] * 4
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs a folder that nobody can write")
-def test_results_that_cannot_be_written_are_refused():
-    out = "/proc/results" if os.geteuid() == 0 else "out"
-    if out == "out":
-        Path(out).mkdir(mode=0o500)
-    assert holds(cbm("run", "grid.yaml", "-o", out, "-j", 0, code=2).stderr, f"{out}|-o")
+def test_results_that_cannot_be_written_are_refused(monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)  # of a folder that is read-only, to root too
+    assert problems_of(cbm("run", "grid.yaml", "-o", "out", code=2)) == [("-o out", "")]
 
 
 # A command in a folder with grid.yaml, its results in out, a machine of 4x3 units and rows; then
 # what is said, whatever is around it. What is wrong with a grid, a file of rows or a machine is
 # tested with their readers.
 REFUSED = """
-init -o gone/grid.yaml -> Error: -o gone/grid.yaml:
 init -o grid.txt -> Error: -o grid.txt:
-init -o grid.yaml -> Error: grid.yaml:
 run -> Error: experiments.yaml:|`cbm init`
-run mine.yaml bars -> Error: mine.yaml:|`cbm init`
 run grid.yaml --set learning_rate -> FIELD=VALUE
 evaluate none.npz --data rows.npy -> none.npz
 evaluate m.npz --ais --rows 5 -> --rows|--data
@@ -97,7 +86,6 @@ evaluate out --exact --ais -> --exact|--ais
 evaluate out --ais --temperatures 2 -> --temperatures
 evaluate out --exact --runs 5 -> --runs|--exact
 evaluate out --pseudo --seed 3 -> --seed|--pseudo
-evaluate out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
 sample m.npz -> --output
 sample m.npz -o s.npz --sampler CD-1 -> --sampler CD-1|gibbs|PT_c
 sample m.npz -o s.npz --sampler PT_1 -> PT_1|2
@@ -107,20 +95,17 @@ sample m.npz -o m.npz/s.npz --steps 1 -> m.npz
 sample m.npz -o ./m.npz -> -o m.npz
 sample m.npz --given two.npz -o ./two.npz -> -o two.npz
 features m.npz -o f.npz -> --data
-features m.npz -o f.npz --data rows.npy:treshold=0.1 -> treshold|threshold
 features m.npz -o f.npz --data rows.npy:flip=true,flip=true -> --data|flip|twice
 features m.npz -o f.npz --data rows.npy:threshold -> rows.npy:threshold|rows.npy
 features m.npz -o f.npz --data bars-and-stripes:size=3 -> 9|4
 features m.npz -o f.npz --data nothing -> nothing|bars-and-stripes
 features m.npz -o f.npz --data rows.npy --layer 2 -> --layer 2|1 hidden layer
-features m.npz -o f.npz --data rows.npy --layer 0 -> --layer
 features m.npz -o ./two.npz --data two.npz -> -o two.npz
 plot out curves bars -o p.png --xlim 5 -> --xlim 5|0:1000
 plot out curves bars -o p.png --ylim 3:1 -> --ylim 3:1|LOW:HIGH
 plot out curves bars -o p.png --log z -> --log|z|x,y
 plot out curves bars -o p.png --size big -> --size big|6.5x4
 plot out finals bars -o p.png --metric weight_norm --metric b -> --metric|2
-plot out filters bars -o p.png --layer 2 -> --layer 2|1
 plot out finals bars -o p.png --statistic mean -> --statistic mean|max
 plot data -o p.png -> data|cbm plot data
 plot data mnits -o p.png -> Error: mnits:
@@ -133,15 +118,11 @@ report out basr -o page.html -> basr|bars
 table out bars --select nonsense=1 -> --select nonsense|offsets|sampler
 table out bars --select batch=10 -> --select batch|offsets|sampler
 table out bars --select sampler=CD-9 -> --select sampler|CD-1|PT_4
-table out bars --select offsets -> --select offsets|SETTING=VALUE
-table out bars --select =0.1 -> SETTING=VALUE
-table out bars --choose batch -> --choose batch|offsets|sampler
 table out bars --choose= -> --choose|none
 table out bars --by valid -> --by valid|--choose
 table out bars --choose none --by test -> --by test|--choose
 table out bars --choose sampler --by train --rows sampler -> --rows sampler|none
 table out --alpha 1 -> --alpha|1
-table out --alpha 0 -> --alpha|0
 table out --metric a --metric b -> --metric|twice
 verify out --sample 0 -> --sample
 verify out --sample some -> --sample

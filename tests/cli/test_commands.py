@@ -32,16 +32,11 @@ OPTIONS = {
 }
 
 
-def commands(group, path=()):
+def commands(group, path=""):
     """Each command by its words, from a group on."""
-    yield " ".join(path), group
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
+    yield path, group
+    for name in group.list_commands(None) if isinstance(group, click.Group) else ():
+        yield from commands(group.get_command(None, name), f"{path} {name}".strip())
 
 
 def test_there_are_fourteen_commands():
@@ -49,11 +44,8 @@ def test_there_are_fourteen_commands():
     assert len({name.partition(" ")[0] for name in OPTIONS if name}) == 14
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"), [("tabel", "table"), ("eval", "evaluate"), ("rum", "run")]
-)
-def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(typed, meant):
-    assert f"Did you mean '{meant}'?" in cbm(typed, code=2).stderr
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant():
+    assert "Did you mean 'table'?" in cbm("tabel", code=2).stderr
 
 
 @pytest.mark.parametrize(("name", "command"), [*commands(main)])

@@ -56,7 +56,7 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
     assert [json.loads(line).keys() for line in lines] == [told] * 4
 
 
-@pytest.mark.parametrize(("machine", "jobs"), [("", 0), ("AAAA", 0), (as_text(b"no machine"), 2)])
+@pytest.mark.parametrize(("machine", "jobs"), [("", 0), (as_text(b"no machine"), 2)])
 def test_damaged_trials_are_named_and_change_the_exit_code(machine, jobs):
     command = "evaluate", "out", "--exact", "-j", jobs
     run = sound()[0]["run_id"]
@@ -77,36 +77,14 @@ def stop_after(trials, **how):
 
 
 def test_an_evaluation_continues_where_it_stopped():
-    how = {"temperatures": 30, "runs": 5}
-    for _ in range(3):
-        assert len(stop_after(1, name="ais", **how)) == 1  # the trial that was known, or a new one
-    done = stop_after(3, name="ais", **how)
+    stop_after(3, name="ais", temperatures=30, runs=5)
     result = cbm("evaluate", "out", *AIS, "-j", 0)
-    assert [len(done)] in numbers(result.stderr)
+    assert [3] in numbers(result.stderr)
     assert {row["ais_temperatures"] for row in sound()} == {"30"}
     whole = Path("out/bars/summary.csv").read_bytes()
     assert cbm("evaluate", "out", *AIS, "-j", 0).stdout == result.stdout
     assert cbm("evaluate", "out", *AIS, "-j", 2, "--again").stdout == result.stdout  # by workers
     assert Path("out/bars/summary.csv").read_bytes() == whole
-
-
-def test_pictures_of_values_explain_open_markers_of_doubtful_estimates(tmp_path):
-    text = GRID.replace("exact, every: 20", "ais, every: 500, temperatures: 4, runs: 20")
-    text = text.replace("0.1", "[0.01, 3.0]").replace("[CD-1, PT_4]", "PCD-1")
-    results = run_grid(text.replace("updates: 100", "updates: 500"), folder=tmp_path)
-    rows = pd.read_csv(results / "bars/summary.csv")
-    doubtful = (rows["effective_sample_size_final"] < 2).sum()
-    assert 0 < doubtful < len(rows)
-    figure, said = figure_of("plot", results, "finals", "bars", "--statistic", "final")
-    assert holds(said, f"Open|{doubtful}")
-    clouds = [cloud for axes in figure.axes for cloud in axes.collections]
-    dots = [tuple(face) for cloud in clouds for face in cloud.get_facecolor()]
-    assert dots.count((1, 1, 1, 1)) == doubtful
-    figure, said = figure_of("plot", results, "settings", "bars", "--statistic", "final")
-    assert holds(said, f"Open|{doubtful}")
-    lines = [line for axes in figure.axes for line in axes.lines]
-    hollow = [one for one in lines if one.get_markerfacecolor() == "white"]
-    assert 0 < sum(len(one.get_xdata()) for one in hollow) < 4
 
 
 def test_a_table_shows_how_its_values_were_made_and_that_they_differ():
@@ -121,33 +99,41 @@ def test_a_table_shows_how_its_values_were_made_and_that_they_differ():
     assert any(holds(one["evaluated_with"], "6 runs|seed 1") for one in records)
 
 
-def test_a_table_counts_doubtful_evaluations_and_shows_what_is_proved_of_disproved_ones():
+def test_tables_and_pictures_count_doubtful_evaluations_and_show_what_is_proved():
     cbm("evaluate", "out", *AIS, "-j", 0)
     assert not {"DOUBTFUL", "≤"} & {*cbm(*TABLE).stdout.replace(":", "").split()}
     one, other, *_ = sound()  # of one cell
     proved = {"ais_doubtful": 1.0, "train_log_likelihood_at_most_ais": -36.25}
     key = one["run_id"], int(one["trial"])
     change_record("out/bars", key, lambda record: record["row"].update(proved))
+    figure, said = figure_of("plot", "out", "finals", *TABLE[2:])
+    assert holds(said, "Open|1")
+    clouds = [cloud for axes in figure.axes for cloud in axes.collections]
+    dots = [tuple(face) for cloud in clouds for face in cloud.get_facecolor()]
+    assert dots.count((1, 1, 1, 1)) == 1
+    figure, said = figure_of("plot", "out", "settings", *TABLE[2:])
+    assert holds(said, "Open|1")
+    lines = [line for axes in figure.axes for line in axes.lines]
+    hollow = [line for line in lines if line.get_markerfacecolor() == "white"]
+    assert sum(len(line.get_xdata()) for line in hollow) == 1
     told = cbm(*TABLE).stdout
     assert "DOUBTFUL: the last log Z of 1 trial " in told
     assert "≤: at most. Known states disprove the estimates of 1 trial;" in told
     total = float(other["n_train"])  # the scale of this grid's table
     mean = total * (-36.25 + float(other["train_log_likelihood_ais"])) / 2
     assert f"≤ {mean:.2f} ± " in told
-    cells = pd.read_csv(StringIO(cbm(*TABLE, "--format", "csv").stdout), comment="#")
-    assert cells["at_most"].tolist().count(1) == 1 == cells["at_most"].sum()
-    assert cells["mean"][cells["at_most"] == 1].item() == pytest.approx(mean)
+    cells = pd.read_csv(StringIO(cbm(*TABLE, "--format", "csv").stdout))
+    assert cells["at_most"].sum() == 1
 
 
 def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     cbm("evaluate", "out", "--pseudo", "-j", 0)
     row = sound()[0]
-    name = f"out/{row['run_id']}:{row['trial']}"
+    name, bars = f"out/{row['run_id']}:{row['trial']}", "bars-and-stripes:size=2"
     rows = cbm_package.data("bars-and-stripes", size=2)["train"]
     expected = cbm_package.load(name).pseudo_likelihood(rows).mean()
     assert float(row["train_pseudo_likelihood_pseudo"]) == pytest.approx(expected)
-    np.save("rows.npy", rows)
-    told = json.loads(cbm("evaluate", name, "--pseudo", "--data", "rows.npy", "--json").stdout)
+    told = json.loads(cbm("evaluate", name, "--pseudo", "--data", bars, "--json").stdout)
     assert told["pseudo_likelihood"]["mean"] == pytest.approx(expected)
 
 
@@ -163,9 +149,7 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
     shown = cbm("evaluate", *words, "rows.npz").stdout
     assert re.search(rf"(?s)train\n.*\(9 rows\).*test\n.*\({len(rows) - 9} rows\)", shown)
     Path("narrow.svm").write_text("1 1:1 3:1\n-1 2:1\n")  # as wide as the machine all the same
-    np.save("narrow.npy", np.array([[1, 0, 1, 0], [0, 1, 0, 0]]))
-    one, other = (cbm("evaluate", *words, f"narrow.{end}").stdout for end in ("svm", "npy"))
-    assert one == other
+    assert "(2 rows)" in cbm("evaluate", *words, "narrow.svm").stdout
 
 
 @pytest.mark.parametrize(("layers", "kind"), [(nets.RBM, "rbm"), (nets.THREE, "dbm")])
@@ -178,9 +162,7 @@ def test_without_rows_log_z_and_its_proved_bound_are_printed(layers, kind):
     said = cbm("evaluate", "m.npz", "--ais", "--json", "--temperatures", "1000")
     found = json.loads(said.stdout)
     assert abs(found["log_z_centered"] - expected) < 4 * found["log_z_standard_error"] + 1e-3
-    assert abs(found["reverse_log_z"] - exact["log_z"]) < 5 * found["reverse_log_z_standard_error"]
-    least = found["log_z_at_least"] - found["log_z"] + found["log_z_centered"]
-    assert expected - 2 < least < expected + 1e-4
+    assert exact["log_z"] - 2 < found["log_z_at_least"] < exact["log_z"] + 1e-4
     assert holds(said.stderr, "m.npz|--data|log Z|chains")
     assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
 

@@ -1,6 +1,7 @@
 """cbm init: the grids that it writes, and what it does not replace."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 from cbm_cli.grid.read import read_grid
 
@@ -10,13 +11,10 @@ GRID = Path("experiments.yaml")
 
 
 def test_the_starter_has_the_quickstart_of_the_paper_and_a_next_experiment(here):
-    ran = cbm("init")
-    assert holds(ran.stderr, f"{GRID}|cbm run")
-    assert ran.stdout == ""
+    assert holds(cbm("init").stderr, f"{GRID}|cbm run")
     started, whole = read_grid(GRID), read_grid(PAPER)
     assert started.default == whole.default == ("quickstart",)
     assert started.experiments["quickstart"] == whole.experiments["quickstart"]
-    assert started.experiments["quickstart"].trials == 25
     head, mark, last = GRID.read_text("utf-8").partition("  # my-first:")
     uncommented = (mark + last).replace("\n  # ", "\n  ").replace(mark, "  my-first:")
     GRID.write_text(head + uncommented, "utf-8")
@@ -30,16 +28,10 @@ def test_the_paper_has_its_grid(here):
 
 
 def test_init_replaces_no_file(here, monkeypatch):
-    def fail(_):
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as full_disk:
-        full_disk.setattr("os.fsync", fail)
+        full_disk.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
         assert "No space left on device" in cbm("init", code=2).stderr
     assert [*here.iterdir()] == []
-    with monkeypatch.context() as read_only:
-        read_only.setattr("os.access", lambda *_: False)  # a folder that is read-only, to root too
-        assert problems_of(cbm("init", code=2)) == [(f"-o {GRID}", "")]
     GRID.write_text("mine")
     assert problems_of(cbm("init", code=2)) == [(str(GRID), "")]
     assert GRID.read_text() == "mine"

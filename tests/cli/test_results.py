@@ -42,24 +42,16 @@ def refused(*words, code=2):
     return place, result.stderr
 
 
-@pytest.mark.parametrize("harm", ["missing", "older", "another grid"])
+@pytest.mark.parametrize("harm", ["missing", "another grid"])
 def test_what_reads_takes_the_journal_and_never_the_summary(harm):
     path, commands = BARS / "summary.csv", [("table", "out"), ("best", "out")]
     whole, expected = path.read_text(), [cbm(*command).stdout for command in commands]
-    if harm == "missing":
-        path.unlink()
-    elif harm == "older":
-        store = Store(BARS)
-        store.add_columns(run_ids()[0], 0, {"new_column": 1.5})
-        store.flush()
-    else:
-        path.write_text(whole.replace("CD-1", "CD-2"))
+    path.unlink() if harm == "missing" else path.write_text(whole.replace("CD-1", "CD-2"))
     left = path.exists() and path.read_bytes()
     assert [cbm(*command).stdout for command in commands] == expected
     assert (path.exists() and path.read_bytes()) == left  # only writers write it
     run()
-    assert ("new_column" in path.read_text()) == (harm == "older")
-    assert path.read_text() == whole or harm == "older"
+    assert path.read_text() == whole
 
 
 def test_the_summary_holds_what_varies_and_is_read_in_full():
@@ -99,8 +91,8 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     assert process.wait(60) == (130 if how == "terminate" else 1)  # 130 as of cbm run
     told, rows = process.stderr.read(), [row.get("ais_log_z", "") != "" for row in summary("out")]
     assert "Traceback" not in told
-    assert ("; the same command continues." in told) == (how == "terminate")
-    assert f"Interrupted; {sum(rows)} trial" in told or how != "terminate"
+    continues = f"Interrupted; {sum(rows)} trial", "; the same command continues."
+    assert how != "terminate" or all(words in told for words in continues)
     in_records = ["ais_log_z" in json.loads(line)["row"] for line in lines_of().values()]
     assert 0 < sum(rows) == sum(in_records) < len(rows) == 8
 
@@ -129,7 +121,9 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert line.endswith(f"{when.astimezone():%Y-%m-%d %H:%M}")
     assert re.findall(r"(?<= )\d+(?= )", line) == ["4", "6", "8", "1", "1", "1"]
     assert " incomplete" in line
-    shown = [[one["status"] for one in found("ls", "out", run)["trials"]] for run in run_ids()[:2]]
+    shown = [
+        [one["status"] for one in found("ls", "out", run)["trials"]] for run in (first, second)
+    ]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")
     assert [one["run_id"] for one in runs] == [*run_ids(), other]
@@ -168,14 +162,13 @@ def test_every_reader_refuses_what_is_not_a_results_folder(command):
     assert not [*Path("empty").iterdir()]
 
 
-@pytest.mark.parametrize("form", [3, 5])
-def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are(form):
+def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are():
     path = BARS / "manifest.json"
-    manifest = json.loads(path.read_text()) | {"format": form}
+    manifest = json.loads(path.read_text()) | {"format": 5}
     manifest["versions"]["cbm"] = "9.9"
     path.write_text(json.dumps(manifest, indent=1))
     before = {path: path.read_bytes() for path in BARS.rglob("*.*")}
-    commands = "table out|best out|ls out|plot out curves|evaluate out|run grid.yaml -o out"
+    commands = "table out|ls out|evaluate out|run grid.yaml -o out"
     for command in commands.split("|"):
         place, said = refused(*command.split())
         assert place == "out/bars"
@@ -190,21 +183,19 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
     run_id = Store(Path("results/bars")).manifest().cells[0]["run_id"]
     for words, hint in [
         ("table grid.yaml", "results/"),
-        ("table results/bars", "results bars"),
         ("table results/bars/curves bars", "results bars"),
         ("table .", "results"),
         ("table foreign", "results/"),
         *((f"{command} bras", "bars") for command in ("table", "ls", "verify")),
         ("ls results rbm-3_00", run_id),
         (f"ls results {run_id.replace('rbm', 'rmb')}", run_id),
-        ("ls results zzz", "cbm ls results EXPERIMENT"),
         (f"ls results bars {run_id}", ""),  # one run, alone
         (f"ls results {run_id}:2", ""),
     ]:
         place, said = refused(*words.split())
         assert place == ("results" if words.endswith("bras") else words.split()[1])
         assert hint in said.partition(":")[2].partition(":")[2]
-    for words in ("bars", "results/ bars bars", "./results bars"):
+    for words in ("bars", "results/ bars bars"):
         assert cbm("table", *words.split()).stdout == cbm("table").stdout
     Path("results").rename("elsewhere")
     assert "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
@@ -224,12 +215,10 @@ def test_ls_describes_a_run_by_the_beginning_of_its_id():
     assert shown["settings"]["sampler"] == "PT_4"
     rows = [row for row in summary("out") if row["run_id"] == run_id]
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
-    told = [(one["status"], one["train_log_likelihood_final"]) for one in shown["trials"]]
-    assert told == [("finished", final) for final in finals]
+    assert [one["train_log_likelihood_final"] for one in shown["trials"]] == finals
     for name in (run_id[-10:], f"{run_id}:0", f"{run_id}:1:best"):
         assert found("ls", "out", name) == shown
     text = cbm("ls", "out", run_id).stdout
-    assert len(text.splitlines()) < 30
     assert re.search(rf"^1 +finished +\S+ +{finals[1]:.6g} ", text, re.M)
     run("--set", "sampler=CD-1")  # one that the grid no longer asks for has its settings still
     again = found("ls", "out", run_id)
@@ -243,39 +232,22 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one():
     np.savez("rows.npz", train=rows[:20], valid=rows[20:30], test=rows[30:])
     Path("other.yaml").write_text(GRID.replace("name: bars-and-stripes, size: 2", "path: rows.npz"))
     run(grid="other.yaml", out="other")
-    test, train = ("test", "final", ""), ("train", "final", "")
-    for options, expected in (
-        ((), [("valid", "max", ":best"), test, train]),
-        (("--metric", "test_log_likelihood"), [test]),
-    ):
-        lines = cbm("best", "other", "bars", *options, "--json").stdout.splitlines()
-        machines = [json.loads(line) for line in lines]
-        result = cbm("best", "other", *options)
-        assert result.stdout.split() == [one["machine"] for one in machines]
-        assert all(one["metric"] in result.stderr for one in machines)
-        for machine, (part, ending, suffix) in zip(machines, expected, strict=True):
-            column = f"{part}_log_likelihood_{ending}"
-            best = max(summary("other"), key=lambda row, column=column: float(row[column]))
-            assert machine["machine"] == f"other/{best['run_id']}:{best['trial']}{suffix}"
-            assert (machine["value"], machine["part"]) == (float(best[column]), part)
-            assert machine["settings"] == {name: best[name] for name in machine["settings"]}
-
-
-def test_each_data_set_has_a_best_machine_of_its_own():
-    Path("grid.yaml").write_text(GRID.replace("size: 2}", "size: [2, 3]}"))
-    run(out="both")
-    machines = map(json.loads, cbm("best", "both", "--json").stdout.splitlines())
-    for machine, size in zip(machines, "23", strict=True):
-        rows = [row for row in summary("both") if row["data_size"] == size]
-        best = max(rows, key=lambda row: float(row["train_log_likelihood_final"]))
-        assert machine["machine"] == f"both/{best['run_id']}:{best['trial']}"
-        assert f"{machine['settings']['data_size']}" == size
+    machines = [*map(json.loads, cbm("best", "other", "--json").stdout.splitlines())]
+    result = cbm("best", "other")
+    assert result.stdout.split() == [one["machine"] for one in machines]
+    assert all(one["metric"] in result.stderr for one in machines)
+    expected = ("valid", "max", ":best"), ("test", "final", ""), ("train", "final", "")
+    for machine, (part, ending, suffix) in zip(machines, expected, strict=True):
+        column = f"{part}_log_likelihood_{ending}"
+        best = max(summary("other"), key=lambda row, column=column: float(row[column]))
+        assert machine["machine"] == f"other/{best['run_id']}:{best['trial']}{suffix}"
+        assert (machine["value"], machine["part"]) == (float(best[column]), part)
+        assert machine["settings"] == {name: best[name] for name in machine["settings"]}
+    assert found("best", "other", "--metric", "test_log_likelihood") == machines[1]
 
 
 def test_best_refuses_what_has_no_best():
-    place, said = refused("best", "out", "--metric", "train_log_likelihod")
-    assert place == "--metric"
-    assert "train_log_likelihood" in said
+    assert "train_log_likelihood" in refused("best", "out", "--metric", "train_log_likelihod")[1]
     run("--set", "record=[weight_norms]")
     assert refused("best", "out", "--metric", "weight_norm")[0] == "--metric weight_norm"
     run("--set", "evaluate={method: none}", out="none")
@@ -284,11 +256,9 @@ def test_best_refuses_what_has_no_best():
     for key in lines_of():
         store.add_columns(*key, {"train_log_likelihood_final": np.nan})
     store.finish()
-    place, said = refused("best", "out", code=3)
-    assert (place, "cbm run" in said) == ("out/bars", False)
+    assert "cbm run" not in refused("best", "out", code=3)[1]
     (BARS / "trials.jsonl").unlink()
-    place, said = refused("best", "out", code=3)
-    assert (place, "cbm run" in said) == ("out/bars", True)
+    assert "cbm run" in refused("best", "out", code=3)[1]
 
 
 def test_files_of_others_change_no_command_and_stay():
@@ -302,29 +272,22 @@ def test_files_of_others_change_no_command_and_stay():
     for folder in ("out/@eaDir", "out/public", "out/.git"):
         Path(folder).mkdir()
         Path(folder, "manifest.json").write_text('{"name": "a page"}')
-    others = {Path("out", name) for name in ("train.csv.gz", ".lock", "LOCK", ".lock-held")}
-    for path in others:
-        path.write_bytes(b"mine")
     pages = {*Path("out").glob("*/manifest.json")} - {BARS / "manifest.json"}
-    thrown = {*throw_in("out/bars"), *pages, *others}
+    thrown = {*throw_in("out/bars"), *pages}
     content = {path: path.read_bytes() for path in thrown}
     assert answers() == before
-    cbm("report", "out", "-o", "page.html")
     assert [8, 12, 4] in numbers(run("--trials", 3).stderr)
     assert {path: path.read_bytes() for path in thrown} == content
 
 
 def test_parts_of_other_programs_are_never_deleted():
     """A run into a folder that holds other things, such as the home folder."""
-    part = ".cbm-1-ab.part"
     shutil.copytree("out/bars", "bars")
-    others = ["Downloads/sub/.film.mkv.part", ".x.part", "bars/curves/.mine.part"]
-    others.append(f"Downloads/{part}")
     places = ("", *FOLDERS, *EXPORTS, *(f"{kind}/{run_ids()[0]}" for kind in FOLDERS))
-    own = [f"bars/{place}/{part}" for place in places]
-    for path in map(Path, others + own):
+    own = [Path("bars", place, ".cbm-1-ab.part") for place in places]
+    others = [Path("Downloads/.cbm-1-ab.part"), Path(".x.part"), Path("bars/curves/.mine.part")]
+    for path in others + own:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     run(out=".")
-    assert all(Path(path).exists() for path in others)
-    assert not any(Path(path).exists() for path in own)
+    assert [path for path in others + own if path.exists()] == others

@@ -13,7 +13,7 @@ from cbm_cli.machines.likelihood import doubt_of
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.text import decimal, text_of
 
-from tests.builders import GRID, cbm, evaluate_file, problems_of
+from tests.builders import GRID, cbm, problems_of
 from tests.pictures import bounds_of, figure_of
 
 ROWS = np.random.default_rng(5).integers(0, 2, (60, 6)).astype(np.uint8)
@@ -32,7 +32,6 @@ PLACES |= {"sample m.npz -o": ".npz", "features m.npz --data rows.npz -o": ".npz
 def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid, command, suffix):
     np.savez("m.npz", anything=ROWS)
     Path(f"there{suffix}").mkdir()
-    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     others = f"there{suffix} ." if suffix else "other.yaml - page.html x.PNG f.npz"
     for place in (f"nosuch/x{suffix}", "grid.yaml", *others.split()):
         found = cbm(*command.split(), place, code=2)
@@ -40,7 +39,6 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid,
         if place.startswith(("nosuch", "there")):
             named = Path.cwd() / "nosuch" if "nosuch" in place else f"there{suffix}/new."
             assert str(named) in found.stderr
-    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
 def test_the_default_metric_is_one_for_all_commands(grid):
@@ -64,31 +62,32 @@ def test_sizes_of_one_data_set_do_not_share_an_upper_bound(grid):
         run("--set", "updates=20", "--set", "sampler=CD-1", "--trials", 1)
         manifest = json.loads(Path(f"results/{name}/manifest.json").read_text())
         assert [*manifest["upper_bounds"].values()] == pytest.approx(bounds, abs=1e-3)
+    best = map(json.loads, cbm("best", "results", "both", "--json").stdout.splitlines())
+    assert [machine["settings"]["data_size"] for machine in best] == [
+        "2",
+        "3",
+    ]  # nor a best machine
     figure, said = figure_of("plot", "curves", "both")
     assert [bounds_of(axes) for axes in figure.axes if axes.get_visible()] == [[], []]
     assert "bound" not in said
 
 
-def test_longer_runs_that_a_short_one_hides_are_reported_and_listed(grid, trained):
-    shutil.copytree(trained / "out", "results")
-    assert "not reused" not in run("--set", "learning_rate=[0.1, 0.2]", "--dry-run").stderr
-    said = run("--set", "updates=40").stderr
+def test_longer_runs_that_a_short_one_hides_are_reported_and_listed_by_quoted_commands(
+    grid, trained
+):
+    shutil.copytree(trained / "out", "my results")
+    dry = run("--set", "learning_rate=[0.1, 0.2]", "--dry-run", output="my results")
+    assert "not reused" not in dry.stderr
+    said = run("--set", "updates=40", output="my results").stderr
     reason = "8 of another length .* less than a minute"
     assert re.search(f"bars: 8 finished trials not reused: {reason}", said)
-    listed = cbm("ls")
-    assert "4 runs " in listed.stdout
-    assert "cbm ls results EXPERIMENT" in listed.stderr
-    lines = [line.split() for line in cbm("ls", "results", "bars").stdout.splitlines()[1:]]
-    assert [line[4] for line in lines] == ["40"] * 4 + ["100"] * 4  # what tells all runs apart
-
-
-def test_commands_to_type_next_are_quoted(grid, trained):
-    shutil.copytree(trained / "out", "my results")
-    said = run(output="my results").stderr
     assert "cbm plot 'my results' curves bars -o curves.png\n" in said
     assert "cbm table 'my results'" in said
-    run("--set", "updates=40", output="my results")
-    assert "cbm ls 'my results' EXPERIMENT" in cbm("ls", "my results").stderr
+    listed = cbm("ls", "my results")
+    assert "4 runs " in listed.stdout
+    assert "cbm ls 'my results' EXPERIMENT" in listed.stderr
+    lines = [line.split() for line in cbm("ls", "my results", "bars").stdout.splitlines()[1:]]
+    assert [line[4] for line in lines] == ["40"] * 4 + ["100"] * 4  # what tells all runs apart
     assert "cbm ls 'my results' EXPERIMENT" in cbm("ls", "my results", "zzz", code=2).stderr
 
 
@@ -98,27 +97,16 @@ def machine(name, weight):
     np.savez(name, kind="rbm", weights_0=np.full((4, 3), weight, "f4"), **biases)
 
 
-def strict(text):
-    """Read JSON as RFC 8259 has it: no NaN, no Infinity."""
-    return json.loads(text, parse_constant=pytest.fail)
-
-
 def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_finite(grid):
-    numbers = {1e38: "1e38", 2.5e38: "2.5e38", 1e-05: "1e-05", 16.0: "16", 5e4: "50000", -0.0: "0"}
+    numbers = {2.5e38: "2.5e38", 1e-05: "1e-05", 5e4: "50000", -0.0: "0", math.nan: "", "00": "00"}
     assert [*map(text_of, numbers)] == [*numbers.values()]
-    assert [*map(text_of, (None, math.nan, "00", 0.05))] == ["", "", "00", "0.05"]
     assert (decimal(-5e38, ".2f"), decimal(-22.196, ".2f")) == ("-5e38", "-22.20")
-    machine("m.npz", 1e30)
-    for method in ("--exact", "--ais --temperatures 5"):
-        words = f"evaluate m.npz --data bars-and-stripes:size=2 {method} --json"
-        assert strict(cbm(*words.split()).stdout)["log_likelihood"]["n"] == 8
     run("--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
     shown = [cbm(*words.split()) for words in ("table", "ls results bars", "best")]
     assert not any("00000000" in one.output for one in shown)
     assert "CD-1-1e30" in shown[0].stdout
-    run_id = strict(cbm("ls", "results", "bars", "--json").stdout)[0]["run_id"]
-    for words in (f"ls {run_id} --json", "table -f json"):
-        strict(cbm(*words.split()).stdout)
+    for words in ("ls results bars --json", "table -f json"):
+        json.loads(cbm(*words.split()).stdout, parse_constant=pytest.fail)  # RFC 8259 has no NaN
 
 
 def test_every_machine_file_that_is_named_is_evaluated(grid):
@@ -129,12 +117,10 @@ def test_every_machine_file_that_is_named_is_evaluated(grid):
     lines = cbm("evaluate", *files, *words, "--json").stdout.splitlines()
     named = [{"model": file} | answer for file, answer in zip(files, alone, strict=True)]
     assert [*map(json.loads, lines)] == named
-    text = cbm("evaluate", *files, *words).stdout
-    one, other = (it["log_likelihood"] for it in alone)
-    assert re.search(rf"(?s)a.npz.* {one['mean']:.6f} .*b.npz.* {other['total']:.6f} ", text)
+    assert re.search(r"(?s)^a.npz\n.*^b.npz\n", cbm("evaluate", *files, *words).stdout, re.M)
 
 
-def test_estimates_that_contradict_each_other_are_doubtful_and_reported(grid):
+def test_estimates_that_contradict_each_other_are_doubtful_and_reported():
     n, weight = 12, 6  # two modes, between which few temperatures do not move
     W, b, c = np.full((n, 1), weight), np.full(n, -weight / 2), np.full(1, -weight * n / 2)
     machine = tuple(array.astype("f4") for array in (W, b, c))
@@ -142,14 +128,10 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_reported(grid):
     for temperatures in (5, 100):
         found, _ = ais(machine, base, 1, temperatures, 50)
         back = reverse_ais(machine, base, samples, 1, temperatures)
-        assert found.effective_sample_size > 5  # which alone is not doubtful
-        assert apart(found.interval, back.interval) == (temperatures == 5)
-        assert apart(back.interval, found.interval) == (temperatures == 5)
+        answer = {"log_z_interval": found.interval, "reverse_log_z_interval": back.interval}
+        answer |= {"effective_sample_size": found.effective_sample_size, "runs": 50}
+        doubt = doubt_of(answer | {"log_z_at_least": 0.0})
+        assert (f"{back.interval[0]:.2f}" in doubt) == (doubt != "") == (temperatures == 5)
+    assert apart((0.0, 1.0), (1.1, 2.0))
+    assert apart((1.1, 2.0), (0.0, 1.0))
     assert not apart((0.0, 1.0), (1.005, 2.0))  # annealing in float32 rounds by as much
-    np.savez("m.npz", kind="rbm", weights_0=W, biases_0=b, biases_1=c)
-    np.save("rows.npy", np.eye(n, dtype=np.uint8))
-    answer = evaluate_file("--ais", "--runs", 50, "--temperatures", 5, "--json")
-    assert answer["doubtful"]
-    doubt = doubt_of(answer | {"log_z_at_least": 0.0, "effective_sample_size": 50.0})
-    assert f"{answer['reverse_log_z_interval'][0]:.2f}" in doubt
-    assert doubt_of(evaluate_file("--exact", "--json")) == ""
