@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cbm_cli.kernels import compiling
+from cbm_cli.kernels import compiling, source_hash
 
-from tests.builders import PACKAGE
 from tests.processes import ROOT
 
 KERNELS = """
@@ -53,11 +52,10 @@ def use(kernel):
     return sum(kernel.stats.cache_hits.values()) == 1
 
 
-def python(script, *words, **environment):
-    """What a script prints in a process of its own, with the kernels of the working folder."""
-    given = os.environ | {"PYTHONPATH": os.pathsep.join((".", str(ROOT)))} | environment
-    command = [sys.executable, *words, "-c", script]
-    return subprocess.check_output(command, env=given, text=True).split()
+def python(script, **environment):
+    """What a script prints in a process of its own."""
+    given = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.check_output([sys.executable, "-c", script], env=given, text=True).split()
 
 
 def test_machine_code_is_kept_for_each_signature(kernel):
@@ -65,17 +63,6 @@ def test_machine_code_is_kept_for_each_signature(kernel):
     assert [use(first), use(kernel()), use(kernel())] == [False, True, True]
     first(3)
     assert use(kernel())
-
-
-@pytest.mark.parametrize("change", [{"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {}])
-def test_every_processor_has_machine_code_of_its_own(kernel, here, change):
-    """In processes of their own, for a process compiles for one processor."""
-    use(kernel())
-    script = "from pathlib import Path\nimport cbm_cli.kernels.compiling as compiling\n"
-    script += f"compiling.CACHE = Path({str(here / 'cache')!r})\n"
-    script += "from toy_kernels import double; double(1.5)\n"
-    script += "print(sum(double.stats.cache_hits.values()))"
-    assert python(script, NUMBA_CACHE_DIR="unused", **change) == ["0" if change else "1"]
 
 
 def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
@@ -102,18 +89,17 @@ def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, 
     assert Path(chosen).parent == tmp_path / "here"
 
 
-def test_every_version_of_the_sources_has_a_folder_of_its_own(tmp_path):
-    script = "from cbm_cli.kernels import compiling as c; print(c.__file__, c.CACHE.name)"
-    found = []
-    for place in ("same", "other"):
-        shutil.copytree(PACKAGE, tmp_path / place / "cbm_cli")
-    with (tmp_path / "other/cbm_cli/kernels/random.py").open("a") as file:
-        file.write("# changed\n")
-    for place in (PACKAGE.parent, tmp_path / "same", tmp_path / "other"):
-        file, name = python(script, "-P", PYTHONPATH=str(place))
-        assert Path(file).is_relative_to(place)
-        found.append(name)
-    assert found[0] == found[1] != found[2]
+def test_every_version_of_the_sources_has_a_folder_of_its_own_wherever_they_lie(tmp_path):
+    assert compiling.CACHE.name == f"kernels-{source_hash()}"
+    hash_of, sources = source_hash.__wrapped__, tmp_path / "here"
+    (sources / "inner").mkdir(parents=True)
+    for name in ("inner/start.py", "errors.py"):
+        before = hash_of(sources)
+        (sources / name).write_text("x = 1\n")
+        created = hash_of(sources)
+        (sources / name).write_text("x = 2\n")
+        assert len({before, created, hash_of(sources)}) == 3
+    assert hash_of(sources) == hash_of(shutil.copytree(sources, tmp_path / "there"))
 
 
 def test_kernels_are_compiled_even_if_numba_is_disabled():

@@ -17,7 +17,6 @@ from cbm_cli.execution import pool, work
 from cbm_cli.execution.pool import Processes, Task, _Queue
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.grid.settings import Trial
-from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
 
 from tests.trainings import toy_jobs
@@ -79,29 +78,11 @@ def kinds(results):
     return [kind for _, kind in sorted(last.items())]
 
 
-def message(results, number):
-    return next(result.message for job, result in results if job.trial.number == number)
-
-
 def curves(results):
     finished = (
         (job.trial.number, result) for job, result in results if isinstance(result, Outcome)
     )
     return {number: result.curve.tobytes() for number, result in finished}
-
-
-def test_trials_that_raise_or_kill_their_worker_fail_alone():
-    results = [*run(toy_jobs(Trial, Raising, Trial))]
-    assert kinds(results) == [Outcome, Failure, Outcome]
-    assert message(results, 1) == "RuntimeError: no seed today"
-    assert "in seed" in results[1][1].details  # the traceback
-    said = []
-    results = [*run(toy_jobs(Trial, Deadly, Raising, Trial, Trial), 2, said.append)]
-    assert kinds(results) == [Outcome, Failure, Failure, Outcome, Outcome]
-    assert "3 times" in message(results, 1)
-    assert message(results, 2) == "RuntimeError: no seed today"
-    assert len(said) == 2  # a line when a worker is lost; the third time the failure says it
-    assert "a worker process died" in said[0]
 
 
 @pytest.fixture
@@ -126,14 +107,19 @@ def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(pac
     assert packets[-1] <= 3  # so that the workers finish together
 
 
-def test_one_trial_of_a_packet_that_kills_its_worker_fails_and_the_others_finish(
-    monkeypatch, packets
-):
+def test_trials_that_raise_or_kill_their_worker_fail_alone(packets, monkeypatch):
+    results = [*run(toy_jobs(Trial, Raising, Trial))]
+    assert kinds(results) == [Outcome, Failure, Outcome]
+    assert results[1][1].message == "RuntimeError: no seed today"
+    assert "in seed" in results[1][1].details  # the traceback
     monkeypatch.setattr(pool, "PACKET", 500.0)  # many trials in one message
-    results = [*run(toy_jobs(*[Trial] * 5, Deadly, *[Trial] * 6), 1)]
-    assert kinds(results) == [Outcome] * 5 + [Failure] + [Outcome] * 6
-    assert len(results) == 12  # no result is reported twice
+    said, jobs = [], toy_jobs(*[Trial] * 5, Deadly, Raising, *[Trial] * 6)
+    results = [*run(jobs, 1, said.append)]
+    assert kinds(results) == [Outcome] * 5 + [Failure] * 2 + [Outcome] * 6
+    assert len(results) == len(jobs)  # no result is reported twice
     assert max(packets) > 1
+    assert len(said) == 2  # a line when a worker is lost; the third time the failure says it
+    assert "a worker process died" in said[0]
 
 
 @pytest.fixture
@@ -227,16 +213,6 @@ def test_a_long_trial_comes_back_and_continues_on_a_worker(monkeypatch):
     for results in (ours, theirs):
         assert [type(result) for _, result in results[-2:]] == [Progress, Outcome]
     assert ours[-1][1].curve.tobytes() == theirs[-1][1].curve.tobytes()
-
-
-def test_the_version_covers_every_source_of_a_package(tmp_path):
-    (tmp_path / "trial").mkdir()
-    for name in ("trial/start.py", "errors.py"):
-        before = source_hash.__wrapped__(tmp_path)
-        (tmp_path / name).write_text("x = 1\n")
-        created = source_hash.__wrapped__(tmp_path)
-        (tmp_path / name).write_text("x = 2\n")
-        assert len({before, created, source_hash.__wrapped__(tmp_path)}) == 3
 
 
 def test_messages_of_dask_itself_are_not_shown():
