@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from configparser import ConfigParser
 from contextlib import suppress
@@ -32,12 +31,6 @@ def output(*command, cwd=ROOT, **environment):
     return ran.stdout
 
 
-def files_of_clone():
-    """Files of the clone, new ones too, which may be gone at once where something is built."""
-    listed = output("git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-    return [name for name in listed if (ROOT / name).is_file()]
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The unpacked source distribution of a copy of the clone, and the wheel built from it."""
@@ -45,9 +38,10 @@ def built(tmp_path_factory):
     if not (ROOT / ".git").exists():
         pytest.skip("not in a clone")
     folder = tmp_path_factory.mktemp("built")
-    for name in files_of_clone():
+    listed = output("git", "ls-files", "--cached", "--others", "--exclude-standard")
+    for name in listed.splitlines():
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # gone at once where something is built
             shutil.copy(ROOT / name, folder / "clone" / name)
     output(sys.executable, "-c", BUILD, "build_sdist", folder, cwd=folder / "clone")
     (source,) = folder.glob("*.tar.gz")
@@ -98,10 +92,6 @@ def test_an_installed_copy_lists_its_grid_and_shows_results(installed, tmp_path)
 @pytest.mark.nightly
 def test_an_installed_copy_passes_tests_of_the_sdist(installed, built, tmp_path):
     shutil.copytree(built / "sdist" / "tests", tmp_path / "tests")
-    every = "import importlib, pkgutil, cbm_cli\n"
-    every += "for module in pkgutil.walk_packages(cbm_cli.__path__, 'cbm_cli.'):\n"
-    every += "    '__main__' in module.name or print(importlib.import_module(module.name).__file__)"
-    assert all(line.startswith(str(built / "site")) for line in installed("-c", every).splitlines())
     files = [f"tests/unit/test_{name}.py" for name in ("statistics", "text", "names")]
     passed = installed("-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", *files)
     assert int(re.search(r"(\d+) passed", passed)[1]) > 50
@@ -114,19 +104,12 @@ def test_metadata_name_licence_authors_paper_and_both_commands(built):
     fields = {"License-Expression": "BSD-3-Clause", "License-File": "LICENSE"}
     assert (fields | {"Author": "The authors of cbm"}).items() <= dict(metadata.items()).items()
     assert "Paper, https://arxiv.org/abs/1311.1354" in metadata.get_all("Project-URL")
-    kinds = metadata.get_all("Classifier")
-    versions = [kind[-4:] for kind in kinds if ":: Python :: 3." in kind]
-    assert versions == ["3.11", "3.12", "3.13", "3.14"]
-    scripts, setup = ConfigParser(), ConfigParser()
+    scripts = ConfigParser()
     scripts.read(about / "entry_points.txt")
     both = dict.fromkeys(("cbm", "cbm-cli"), "cbm_cli.cli:main")
     assert dict(scripts["console_scripts"]) == both
     links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload() or "")  # from the page of the index
     assert all(link.startswith("https://") for link in links)
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    assert needed == ["setuptools >= 77"]  # which knows `license_expression`
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    assert needed[0] in setup["options.extras_require"]["dev"]
 
 
 def test_the_package_has_the_grid_of_the_clone():
