@@ -234,25 +234,6 @@ def test_letters_weigh_means_a_half_and_noise():
     assert ref.moving_average(0.2, 0.7, 0.1) == pytest.approx(0.25)
 
 
-# Samplers
-
-
-@pytest.mark.parametrize("beta", [0.4, 1.0])
-def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(beta):
-    all_x, all_h = np.array(bits(N)), np.array(bits(M))
-    p = np.array([*naive_table([beta * part for part in THETA])[0].values()]).reshape(2**N, 2**M)
-    p_x, p_h, arrived = p.sum(axis=1), p.sum(axis=0), np.zeros(2**M)
-    for (k, h), (r, x) in itertools.product(enumerate(all_h), enumerate(all_x)):
-        on_x, on_h = p[:, k] / p_h[k] @ all_x, p[r] / p_x[r] @ all_h
-        for to, new in enumerate(all_h):  # by random numbers just within their probabilities
-            u_x, u_h = on_x + 1e-9 - 2e-9 * x, on_h + 1e-9 - 2e-9 * new
-            found = ref.sweep(h[None], THETA, u_x, u_h, beta=beta)
-            assert [side[0].tolist() for side in found[:2]] == [x.tolist(), new.tolist()]
-            chances = np.append(np.where(x, on_x, 1 - on_x), np.where(new, on_h, 1 - on_h))
-            arrived[to] += p_h[k] * chances.prod()
-    assert_allclose(arrived, p_h)
-
-
 # Deep machines
 
 
