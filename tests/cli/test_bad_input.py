@@ -95,6 +95,7 @@ sample m.npz -o m.npz/s.npz --steps 1 -> m.npz
 sample m.npz -o ./m.npz -> -o m.npz
 sample m.npz --given two.npz -o ./two.npz -> -o two.npz
 features m.npz -o f.npz -> --data
+features m.npz -o f.npz --data rows.npy:treshold=0.1 -> treshold|threshold
 features m.npz -o f.npz --data rows.npy:flip=true,flip=true -> --data|flip|twice
 features m.npz -o f.npz --data rows.npy:threshold -> rows.npy:threshold|rows.npy
 features m.npz -o f.npz --data bars-and-stripes:size=3 -> 9|4

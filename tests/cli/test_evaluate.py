@@ -163,6 +163,7 @@ def test_without_rows_log_z_and_its_proved_bound_are_printed(layers, kind):
     found = json.loads(said.stdout)
     assert abs(found["log_z_centered"] - expected) < 4 * found["log_z_standard_error"] + 1e-3
     assert exact["log_z"] - 2 < found["log_z_at_least"] < exact["log_z"] + 1e-4
+    assert abs(found["reverse_log_z"] - exact["log_z"]) < 5 * found["reverse_log_z_standard_error"]
     assert holds(said.stderr, "m.npz|--data|log Z|chains")
     assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
 

@@ -86,6 +86,9 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
     assert_allclose(found.transform(X), h, atol=1e-6)
     assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
     assert_array_equal(found.free_energy(csr_array(X)), found.free_energy(X))
+    grey = np.random.default_rng(1).random((3, nets.RBM[0]))  # is taken as it is
+    joint = [np.exp(grey @ b + (grey @ W + c) @ h) for h in states(nets.RBM[1])]
+    assert_allclose(found.free_energy(grey), -np.log(np.sum(joint, axis=0)), atol=1e-10)
     with pytest.warns(UserWarning, match="temperatures"):
         found.log_partition("ais", temperatures=3, runs=2)
     deep, X = machine(nets.THREE)[0], nets.visible_rows(nets.THREE)

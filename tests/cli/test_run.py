@@ -196,14 +196,6 @@ def test_results_are_stored_as_documented(finished):
     assert rows[-1]["seed"] == str(record["seed"])
 
 
-def test_few_small_files_hold_many_small_trials(grid):
-    run("--trials", 6)
-    kept = [path.stat().st_size for path in Path("out").rglob("*") if path.is_file()]
-    assert len(summary("out")) == 24
-    assert len(kept) <= 8
-    assert sum(kept) < 100_000
-
-
 def test_names_that_look_like_numbers_stay_names(grid):
     Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
     names = ["nan", "007", "1e5"]

@@ -82,7 +82,6 @@ def test_longer_runs_that_a_short_one_hides_are_reported_and_listed_by_quoted_co
     reason = "8 of another length .* less than a minute"
     assert re.search(f"bars: 8 finished trials not reused: {reason}", said)
     assert "cbm plot 'my results' curves bars -o curves.png\n" in said
-    assert "cbm table 'my results'" in said
     listed = cbm("ls", "my results")
     assert "4 runs " in listed.stdout
     assert "cbm ls 'my results' EXPERIMENT" in listed.stderr
