@@ -1,6 +1,7 @@
 """Turn settings and data of a trial into the plan and the state that the kernels work on."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Scheme
-from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.settings import Settings, SlidingFactor
 from cbm_cli.kernels import plan as codes
 from cbm_cli.kernels.machine import Layout, State, aligned, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
@@ -47,7 +48,7 @@ def updates_of(interval: str, settings: Settings, data: Dataset) -> int:
 def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
     """Turn the settings into the numbers of a Plan; the seed is the key of every random number."""
     sampler, layout, batch = settings.parsed_sampler, layout_of(settings, data), batch_rows(settings, data)
-    total = total_updates(settings, data)
+    total, kind, origin = total_updates(settings, data), settings.model.kind, settings.offsets_from
     pieces = settings.learning_rate.pieces(lambda text: updates_of(text, settings, data), total)
     firsts, rates = zip(*pieces, strict=True)
     decay = settings.weight_decay
@@ -55,7 +56,7 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
         seed=np.uint64(seed),
         batch=batch,
         rows=settings.chains or batch,
-        offsets=_offset_plan(settings, layout.sizes),
+        offsets=_offset_plan(settings.scheme, origin, settings.sliding_factor, kind, layout.sizes),
         spans=layout.spans(),
         visible=data.width,
         rates=np.array(rates, np.float32),
@@ -63,7 +64,7 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
         momentum=np.float32(settings.momentum),
         l1=np.float32(decay.l1),
         l2=np.float32(decay.l2),
-        offsets_from=_SOURCES.get(settings.offsets_from, codes.SAME),
+        offsets_from=_SOURCES.get(origin, codes.SAME),
         batches=len(data.train) // batch,
         shuffled=settings.shuffle and settings.batch != "full",
         unit=np.float32(1 / data.levels),
@@ -74,17 +75,17 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
     )
 
 
-def _offset_plan(settings: Settings, sizes: Sequence[int]) -> OffsetPlan:
-    """Shares and sliding factor of the offset of every unit."""
-    scheme, sliding = Scheme.parse(settings.offsets), settings.sliding_factor
+@lru_cache
+def _offset_plan(
+    scheme: Scheme, origin: str, sliding: SlidingFactor, kind: str, sizes: tuple[int, ...]
+) -> OffsetPlan:
+    """Shares and sliding factor of the offset of every unit, which most trials of a run have in common."""
     mixes, factors = [], []
     for layer, (letter, size) in enumerate(zip(scheme.letters, sizes, strict=True)):
-        noisy = settings.offsets_from == "random" and letter != "0"
-        shares = np.array(LETTERS["r" if noisy else letter], np.float32)
+        shares = np.array(LETTERS["r" if origin == "random" and letter != "0" else letter], np.float32)
         mixes.append(np.tile(shares[:, None], (1, size)))
         factor = (sliding.hidden if layer else sliding.visible) if scheme.sliding else 1
         factors.append(np.full(size, factor, np.float32))
-    kind = settings.model.kind
     mu_mix, lam_mix = sides_of(mixes, mixes, kind)
     noisy = bool(mu_mix[3].any() or lam_mix[3].any())
     return OffsetPlan(mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy)
