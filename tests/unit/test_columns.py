@@ -145,10 +145,6 @@ def test_labels_text_and_numbers_of_rows_are_asked_about_at_once(text, listed):
     assert data.names == (() if options else ("a", "b"))
 
 
-def test_columns_of_text_are_asked_about_where_others_have_gaps():
-    assert holds(complaint("id,a,species,b\n1,,setosa,1\n2,0,setosa,1\n"), "drop: [id, species]")
-
-
 def test_ways_to_hold_rows_out_have_their_own_cells_and_are_said():
     dumps = set()
     for way in ("", ", rows: last", ", seed: 1"):

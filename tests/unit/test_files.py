@@ -224,6 +224,7 @@ BAD = {
         (b"a,b\nyes,no\nno,yes\n", "line 2, column 1 (a) is yes|numbers, as 0 and 1"),
         (b"a,b\n0,1\n# end\n", "line 3|1 column,|2"),
         (b"a,b,c\n0,1,\n1,0,\n", "drop: [c]; 2 gaps"),
+        (b"id,a,species,b\n1,,setosa,1\n2,0,setosa,1\n", "drop: [id, species]"),
         (b"a\tb\tc\n1\t\t0\n\t1\t0\n0\t1\t1\n", "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)"),
         (b"a,b,c\n0,0,0\n" + b",,\n" * 15, "45 gaps|line 6, column 1 (a)|35 more"),
         (b"0,1,0\n1,1,0\n1,1", "line 3|2|3"),
