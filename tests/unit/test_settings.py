@@ -99,7 +99,7 @@ def test_what_contradicts_or_changes_nothing_is_refused_by_its_field(text, place
 
 
 TAKEN = """
-# A list is an axis of RBMs, and the layers of deep machines
+# A list is the layers of a deep machine, and a list of lists an axis
 dbm model: {kind: dbm, hidden: [[5, 5], 2-1]} -> model.hidden = 5-5 | 2-1
 auto-encoder model: {kind: auto-encoder, hidden: [[half], [9], 2]} -> model.hidden = half | 9 | 2
 auto-encoder offsets: [00, dd, hh, rr] -> offsets = 00 | dd^b | hh^b | rr^b
