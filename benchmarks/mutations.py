@@ -38,10 +38,10 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "grid": "bad_input grid hostile names schema settings",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
-    "report": "bad_input cells figure pictures plot report selection",
-    "results": "bad_input cells evaluate figure files machines pretraining python resume results run "
+    "report": "bad_input cells evaluate figure pictures plot report selection words",
+    "results": "bad_input cells evaluate figure files golden machines pretraining python resume results run "
     "selection start_from statistics store table verify",
-    "statistics": "bad_input cells evaluate python selection statistics table",
+    "statistics": "bad_input cells evaluate golden python report selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping execution golden gradients "
     "pretraining recorders resume run start_from training",
 }
