@@ -514,7 +514,6 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
     assert not set.intersection(*places)
     for curve in curves.values():
         assert np.ptp(np.diff(curve.marks.index)) <= 50  # regular, but for whole evaluations
-        assert_allclose(curve.marks, curve.line[curve.marks.index])
     marks = [line for line in axes.lines if line.get_marker() not in ("None", "")]
     lines = [line for line in axes.lines if line not in marks]
     assert len({line.get_linewidth() for line in lines}) == 3
