@@ -99,7 +99,8 @@ def check_said(main, kept, trials):
     said = main.stderr.read()
     assert "run grid.yaml -o out" in said
     assert [len(kept), trials] in counted(said)
-    assert len(summary("out")) == len(kept)
+    if kept or Path("out/bars/summary.csv").exists():  # not if it ended before the first trial
+        assert len(summary("out")) == len(kept)
     assert "Traceback" not in said
 
 
