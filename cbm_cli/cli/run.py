@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -125,7 +125,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
     if agenda.jobs and not scheduler:
         precompile(agenda, note)
     progress = RunProgress(agenda)
-    threading.Thread(target=__import__, args=("pandas",)).start()  # which the table needs
+    ThreadPoolExecutor(1).submit(__import__, "pandas")  # which the table needs
     try:
         with live(progress.share, progress.words) as progress.message:
             ending = run_agenda(agenda, progress, workers=workers, scheduler=scheduler, fail_fast=fail_fast)
