@@ -3,6 +3,7 @@
 Here is the server that forks worker processes, and has imported what they need; this module imports little.
 """
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -37,7 +38,12 @@ def fork_server() -> Any:
 def start_early(workers: int) -> None:
     """Let the server of some workers import the package while this process does.
 
-    Not where this process may yet choose a folder of its own for machine code, which workers share.
+    Not where this process may yet choose a folder of its own for machine code, which workers share. If this
+    process ends meanwhile, so does the server: whoever reads a pipe would wait until it has imported all.
     """
     if workers and os.access(os.environ.get("CBM_KERNEL_CACHE") or user_cache_path("cbm"), os.W_OK):
         fork_server()
+        from multiprocessing import forkserver
+
+        its: Any = forkserver._forkserver
+        atexit.register(lambda: os.kill(its._forkserver_pid, signal.SIGKILL) if its._forkserver_pid else None)

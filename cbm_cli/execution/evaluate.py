@@ -82,11 +82,10 @@ def _planned(
     """Finished values of trials, and the tasks for the others."""
     loaded = dict[Data, Dataset]()
     for cell in manifest.cells:
-        numbers = sorted(store.finished(cell["run_id"]))
         rows = {row["trial"]: row for row in store.rows([cell["run_id"]])}
         fields = {name: cell[f"data_{name}"] for name in Data.model_fields if f"data_{name}" in cell}
         spec, facts = Data(**fields), method.facts(cell["model_kind"] == "dbm")
-        for number in numbers:
+        for number in sorted(store.finished(cell["run_id"])):
             row = rows.get(number, {})
             if row.get("diverged") is not None:
                 yield Evaluated(cell, number, {}, diverged=True)

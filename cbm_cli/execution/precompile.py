@@ -41,8 +41,7 @@ def precompile(agenda: "Agenda", announce: Callable[[str], None] = lambda messag
     The training loop is compiled once for each kind of settings that changes what it calls.
     """
     jobs = {job.run_id: job for job in agenda.jobs}.values()
-    kinds = {MARKS / f"compiled-{_kind_of(job)}": job for job in jobs}
-    missing = {mark: job for mark, job in kinds.items() if not mark.exists()}
+    missing = {mark: job for job in jobs if not (mark := MARKS / f"compiled-{_kind_of(job)}").exists()}
     if not missing:
         return
     announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
@@ -59,8 +58,7 @@ def precompile(agenda: "Agenda", announce: Callable[[str], None] = lambda messag
 
 def _kind_of(job: "Job") -> str:
     """What the types of the training loop's arguments depend on."""
-    settings = job.trial.settings
-    model = settings.model
+    model = (settings := job.trial.settings).model
     depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
     aside = {"independent": "-aside", "exact": "-exact-aside"}.get(settings.offsets_from, "")

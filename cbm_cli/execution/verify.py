@@ -67,9 +67,8 @@ def verify_trials(
     """
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
     places = random.Random(0).sample(range(len(sound)), min(len(sound), sample or len(sound)))
-    chosen = [sound[place] for place in sorted(places)]
     rebuilt, tasks = cache(partial(_rebuilt, results, code=code)), list[Task]()
-    for name, run_id, number in chosen:
+    for name, run_id, number in map(sound.__getitem__, sorted(places)):
         try:
             job = rebuilt(name)(run_id, number)
             tasks.append(Task((results.store(name), job), (job.trial, job.sources), job.data, job.since))
