@@ -353,6 +353,17 @@ def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
             quartiles = [[rising(x, 0) + 0.075, rising(x, 0) + 0.325] for x in shown]
             assert_allclose(curve.band, quartiles, atol=1e-3)
         assert ("bars" in figure.caption) == (number == 5)
+    results = made_results(cells)
+    rows = results.summary()
+    results.summary = lambda: rows[(rows["trial"] == 0) | (rows["run_id"] != cells[0]["run_id"])]
+    assert "bars" in compose(draw(results, "curves", ["e"], Options())).caption
+
+
+def test_a_legend_has_six_columns_at_most():
+    schemes = ("00", "d0", "0d", "dd", "mm", "aa", "a0")
+    results = made_results([cell(scheme) for scheme in schemes])
+    figure = compose(draw(results, "curves", ["e"], Options()), (9.0, 4.0)).figure
+    assert figure.legends[0]._ncols == 6
 
 
 def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones():
