@@ -125,6 +125,7 @@ def test_ls_counts_trials_by_what_has_become_of_them():
         [one["status"] for one in found("ls", "out", run)["trials"]] for run in (first, second)
     ]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
+    assert "train_log_likelihood_final" in cbm("ls", "out", second).stdout  # of one of them
     runs = found("ls", "out", "bars")
     assert [one["run_id"] for one in runs] == [*run_ids(), other]
     assert [one["finished"] for one in runs] == [1, 1, 2, 2, 1]

@@ -336,6 +336,8 @@ def test_every_option_for_a_whole_number_reads_it_by_that_reader(grid):
     numbers = [it for it in numbers if not it.count]
     assert len(numbers) > 10
     assert [it.name for it in numbers if not isinstance(it.type, Whole)] == []
+    ends = {it.name: (it.type.min, it.type.max) for it in numbers}
+    assert (ends["rows"], ends["seed"]) == ((1, None), (0, 2**63 - 1))
     assert len(cbm("run", "grid.yaml", "--trials", DIGITS, code=2).stderr) < 500
     told = cbm("run", "grid.yaml", "--trials", "1e1", "--dry-run", "-j", "2.0").stdout
     assert "40 trials" in told
