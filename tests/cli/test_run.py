@@ -21,7 +21,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.kernels.sharing import cores
 from cbm_cli.trial.learner import Learner
 
-from tests.builders import GRID, cbm, files, holds, numbers, problems_of, summary
+from tests.builders import GRID, cbm, dry, files, holds, numbers, problems_of, summary
 from tests.journals import contents_of, lines_of, stores_in, trials_of
 from tests.oracles import exactly, log_likelihoods, wide
 
@@ -54,6 +54,15 @@ def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "record=mine.py:f")
     assert "warning: odd" in said.stderr.splitlines()
     assert "odd" not in said.stdout
+
+
+def test_ctrl_c_keeps_the_state_of_the_trial_that_runs(grid):
+    code = "import os, signal\ndef f(snapshots, context):\n    if not os.path.exists('ended'):\n"
+    code += "        open('ended', 'w').close()\n        os.kill(os.getpid(), signal.SIGINT)\n"
+    Path("mine.py").write_text(f"{code}    return {{}}\n")
+    words = "-o", "out", "--trials", 1, "--set", "record={what: mine.py:f, every: 10}"
+    cbm("run", "grid.yaml", "-j", 0, *words, code=130)
+    assert dry(*words) == [4, 0, 4, 1]
 
 
 def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished):

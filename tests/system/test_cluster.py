@@ -16,14 +16,14 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution import work
 from cbm_cli.execution.work import Failure
 from cbm_cli.grid.settings import Trial
-from cbm_cli.results import Outcome
+from cbm_cli.results import Outcome, Progress
 from dask import config
 from distributed import Client
 
 from tests.builders import PACKAGE, cbm
 from tests.journals import trials_of
 from tests.processes import ROOT, LoopbackCluster, nightly, until
-from tests.system.test_execution import Deadly, Hasty, Raising, curves, run
+from tests.system.test_execution import Deadly, Hasty, Raising, curves, kinds, run
 from tests.trainings import toy_jobs
 
 pytestmark = pytest.mark.slow
@@ -103,6 +103,14 @@ def test_a_trial_that_kills_its_workers_fails_alone(shared):
     assert "2 workers died" in results[1].message
     assert "2 times" in results[1].message
     assert results[2].message == "RuntimeError: no seed today"
+
+
+def test_stopped_workers_of_a_cluster_return_their_progress(shared):
+    stopping, results, jobs = threading.Event(), [], toy_jobs(Trial, Trial, updates=10**9)
+    Timer(6, stopping.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        results.extend(run(jobs, scheduler=shared.address, stopping=stopping))
+    assert kinds(results) == [Progress, Progress]
 
 
 OTHER = "kernels/step.py", "# other\n", "kernel version"
