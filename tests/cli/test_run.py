@@ -6,10 +6,12 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import zlib
 from pathlib import Path
+from threading import Timer
 from unittest.mock import Mock
 
 import numpy as np
@@ -56,13 +58,11 @@ def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
     assert "odd" not in said.stdout
 
 
-def test_ctrl_c_keeps_the_state_of_the_trial_that_runs(grid):
-    code = "import os, signal\ndef f(snapshots, context):\n    if not os.path.exists('ended'):\n"
-    code += "        open('ended', 'w').close()\n        os.kill(os.getpid(), signal.SIGINT)\n"
-    Path("mine.py").write_text(f"{code}    return {{}}\n")
-    words = "-o", "out", "--trials", 1, "--set", "record={what: mine.py:f, every: 10}"
-    cbm("run", "grid.yaml", "-j", 0, *words, code=130)
-    assert dry(*words) == [4, 0, 4, 1]
+def test_ctrl_c_keeps_the_state_of_the_trial_that_runs(finished, grid):
+    grid(GRID.replace("updates: 100", "updates: 10000000").replace("every: 20", "every: 100000"))
+    Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    run(out="new", code=130)
+    assert dry("-o", "new") == [8, 0, 8, 1]
 
 
 def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished):
