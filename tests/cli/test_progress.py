@@ -72,6 +72,14 @@ def test_a_failed_trial_is_said_at_once_and_counts_as_made():
     assert numbers(display.words()[0])[0][:2] == [0, 1]
 
 
+def test_the_time_left_is_told_from_half_a_percent_on():
+    _, display = job()
+    display.total, told = 1000, []
+    for display.done in (4, 6):
+        told.append("left" in display.words()[0])
+    assert told == [False, True]
+
+
 @pytest.mark.parametrize(("begun", "first"), [(0, "3 min 10 s left"), (10, "1 min 30 s left")])
 def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch, begun, first):
     one, display = job()

@@ -152,6 +152,7 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
     assert_array_equal(found["means"], means)
     assert_array_equal(np.where((means > 0) & (means < 1), np.nan, means), given)
     assert len(machine.sample(given=ROWS, steps=1)) == 2
+    assert len(machine.sample(5, chains=2, steps=1)) == 5
     one, other = (sample(*how, seed)[0]["samples"] for seed in (4, 5))
     assert_array_equal(one, machine.sample(6, 4, steps=5))
     assert (one != other).any()
