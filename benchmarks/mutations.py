@@ -35,7 +35,7 @@ TESTS = {  # what runs for each package: the files named test_*.py
     # not what processes run
     "execution": "bad_input cluster evaluate execution files pretraining progress resume run start_from "
     "verify",
-    "grid": "bad_input grid hostile names schema settings",
+    "grid": "bad_input grid hostile names settings",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
     "report": "bad_input cells evaluate figure pictures plot report selection words",

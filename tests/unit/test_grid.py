@@ -1,15 +1,27 @@
-"""Grid files: what they expand to, what is wrong with them and where, and those of the paper."""
+"""Grid files: what they expand to, what is wrong with them and where, and their JSON schema."""
 
+import json
 import re
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import TableSpec
 
-from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of, refusal
+from tests.builders import (
+    PAPER,
+    VALIDATOR,
+    cbm,
+    check_mistake,
+    grid_text,
+    mistakes,
+    problems_of,
+    refusal,
+)
 
 # Lines 1 to 8 of most files below; what a test is about is on line 9 and after.
 PLAIN = """\
@@ -319,3 +331,26 @@ def test_what_is_not_a_grid_is_refused_with_its_place(text, place, remedy, tmp_p
     assert problems_of(error)[0] == (place or str(path), field)
     assert remedy in str(error)
     assert len(str(error)) < 3000
+
+
+# The schema accepts and refuses the same
+
+
+def test_command_prints_the_schema():
+    assert json.loads(cbm("schema").stdout) == json_schema()
+    VALIDATOR.check_schema(json_schema())
+
+
+def test_experiments_of_the_paper_are_accepted_and_name_their_schema():
+    text = PAPER.read_text("utf-8")
+    VALIDATOR.validate(yaml.safe_load(text))
+    assert "# yaml-language-server: $schema=" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[a]", "experiments: {}", "experiments: {a/b: {}}", grid_text("rbm", data="{path: {}}")],
+)
+def test_schema_refuses_files_of_another_shape(text):
+    refusal(read_grid, "grid.yaml", text=text)
+    assert not VALIDATOR.is_valid(yaml.safe_load(text))
