@@ -31,7 +31,7 @@ REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input commands datasets evaluate features figure hostile init moved_data progress "
     "python report results run sample selection settings start_from table text verify words",
-    "datasets": "columns datasets files grid hostile moved_data python settings",
+    "datasets": "columns datasets files grid hostile moved_data progress python settings",
     # not what processes run
     "execution": "bad_input cluster evaluate execution files pretraining progress resume run start_from "
     "verify",

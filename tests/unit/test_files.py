@@ -247,6 +247,7 @@ BAD = {
         (mat(train=np.zeros((5, 4, 12))), "reshape(x, [], n)"),  # MATLAB counts pictures last
         (packed(idx(ROWS) + b"\0"), "IDX|121|120"),
         (bytes((0, 0, 13, 2)) + bytes(99), "IDX"),
+        (idx(ROWS.reshape(5, 4, 3, 2)), "IDX|1 to 3"),
         (b"PAR1" + bytes(99), ""),
         (b"1 1:1 a:1\n", "line 1|a:1"),
         (b"1 0:1 1:1\n", "line 1|0|1"),

@@ -203,6 +203,7 @@ rbm data mnst mnist = @mnst
 rbm data rows.csv path = @rows.csv
 rbm data.size* shifting-bar 9 1 = @shifting-bar
 rbm data.size* mnist size binarise threshold flip = {name: mnist, size: @3}
+rbm data.scale* mnist path = {name: mnist, scale: @2}
 rbm data.bar* 4 = {name: shifting-bar, size: 4, bar: @4}
 rbm data.size* 11 1 10 = {name: bars-and-stripes, size: @11}
 rbm data.size* a valid test scale flip hold_out = {path: a.csv, size: @3}
