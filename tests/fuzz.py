@@ -12,8 +12,9 @@ BATCHES = [1, 2, 3, 7, 8, 9, 16, 17, 50, 111, 112, 113, 224, 225, 300]
 def difference(rng: np.random.Generator, deep: bool = False, largest: int = 600) -> str:
     """Make updates with the kernels and with the reference; say if they differ.
 
-    Machines have layers of up to so many units. If a random number is at its threshold, a unit
-    differs, and all that follows; not so with the next random numbers.
+    Machines have layers of up to so many units; float32 is off by up to 4e-5 in the largest. If a
+    random number is at its threshold, a unit differs, and all that follows; not so with the next
+    random numbers.
     """
     sizes = [size for size in SIZES if size <= largest]
     layers = tuple(map(int, rng.choice(sizes, int(rng.integers(3, 6)) if deep else 2)))
@@ -38,7 +39,7 @@ def difference(rng: np.random.Generator, deep: bool = False, largest: int = 600)
             trainer.update(rows, update)
             learn(state, rows, its, update, update + 1)
             flips, error = departure(state, trainer)
-            if flips or not error < 3e-5:
+            if flips or not error < 1e-4:
                 break
         else:
             return ""
