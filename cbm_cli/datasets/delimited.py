@@ -68,7 +68,8 @@ def read_text(content: bytes, header: bool | None = None) -> Rows:
         for rows, (number, fields) in enumerate(records(top), 1):  # noqa: B007
             if len(fields) != width:
                 told = f"line {number} has {count(len(fields), 'column')}, the lines before it {width:,}"
-                raise FieldError(f"{told}; is it cut short?")
+                hint = "is it cut short" if len(fields) < width else "does a value hold the separator"
+                raise FieldError(f"{told}; {hint}?")
         if frame.shape != (rows, width):
             raise FieldError("has quotes that do not end, or are within a value")
     if names and len(names) == width - 1:  # marks at the ends of lines, or names of rows, as R writes them

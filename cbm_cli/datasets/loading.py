@@ -103,7 +103,7 @@ def read_parts(
         if (source := given.get(option)) is None:
             continue
         is_file = isinstance(source, str | PathLike)
-        where = str(own_file(folder, str(source))) if is_file else f"data[{option!r}]"
+        where = str(own_file(folder, str(source))) if is_file else f"data[{part!r}]"
         with reading(where, option):
             found = tables_in(unpacked(Path(where)) if is_file else source, columns, spec.header)
             found = {name or part: table for name, table in found.items()}

@@ -14,7 +14,7 @@ from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store
 from cbm_cli.results.journal import TrialKey
 from cbm_cli.results.outcome import MachineArrays, read_progress
-from cbm_cli.trial.checks import check, check_metric
+from cbm_cli.trial.checks import check, check_table
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import start_from_machine, total_updates
 
@@ -193,8 +193,9 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
             except CbmError as error:
                 problems.append(experiment.located(cell, error))
         try:
-            if (metric := experiment.table.metric) and not problems:
-                check_metric(metric, ((cell, names.datasets[cell.data]) for cell in experiment.cells))
+            if not problems:
+                cells = ((cell, names.datasets[cell.data]) for cell in experiment.cells)
+                check_table(experiment.table, cells)
         except CbmError as error:
             problems.append(experiment.located(experiment.cells[0], error))
     _raise_all(problems)

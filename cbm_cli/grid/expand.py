@@ -86,6 +86,7 @@ class Reader:
                     found.append(item)
                 else:
                     self.problems.add(item, "is a list within a list")
+                    break  # thousands of rows, perhaps
             return found
         if path not in NESTED:
             return [value]

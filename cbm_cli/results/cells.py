@@ -382,5 +382,5 @@ def measure_asked(
         told = f"of {name} there is the final value only; leave it out"
         if shown == "best-valid" and not evaluated:
             told = "the data sets have no validation part that was evaluated"
-        raise CbmError(f"--statistic {shown}: {told}")
+        raise CbmError(f"{'--statistic' if statistic else 'table.statistic:'} {shown}: {told}")
     return Measure(chosen, table.scale, shown)

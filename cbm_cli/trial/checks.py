@@ -8,7 +8,7 @@ import numpy as np
 from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import RECORDERS, Settings
+from cbm_cli.grid.settings import RECORDERS, Settings, TableSpec
 from cbm_cli.machines import limits
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.learner import Learner
@@ -41,20 +41,35 @@ def check(settings: Settings, data: Dataset) -> None:
     check_recorders(settings, data)
 
 
-def check_metric(metric: str, cells: Iterable[tuple[Settings, Dataset]]) -> None:
-    """Raise CbmError for the metric of a table that none of the cells measures.
+def check_table(table: TableSpec, cells: Iterable[tuple[Settings, Dataset]]) -> None:
+    """Raise CbmError for a metric, statistic or choice of a table if no cell measures what it needs.
 
     Recorders of one's own may measure anything, and so may `cbm evaluate`, whose columns end with a method.
     """
-    known: dict[str, None] = dict.fromkeys([metric] if re.search(r"_(exact|ais|pseudo)$", metric) else [])
+    metric, parts = table.metric, dict[str, str]()
+    if table.choose:
+        parts["by" if table.by else "choose"] = table.by or "valid"
+    if table.statistic == "best-valid":
+        parts["statistic"] = "valid"
+    is_later = metric and re.search(r"_(exact|ais|pseudo)$", metric)
+    if is_later or not (metric or parts):
+        return
+    known: dict[str, None] = {}
     for settings, data in cells:
         names = settings.record.names
-        columns = [name for recorder in names for name in RECORDERS.get(recorder, (metric,))]
+        columns = [name for recorder in names for name in RECORDERS.get(recorder, (metric or "",))]
         known |= dict.fromkeys((*Learner(settings, data, 0).measured, *columns))
-        if metric in known:
+        evaluated = {name.partition("_")[0] for name in known}
+        parts = {field: part for field, part in parts.items() if part not in evaluated}
+        if (metric is None or metric in known) and not parts:
             return
-    hint = did_you_mean(metric, known) if known else "; nothing is measured"
-    raise CbmError(f"no cell measures {metric}{hint}", field="table.metric")
+    if metric is not None and metric not in known:
+        hint = did_you_mean(metric, known) if known else "; nothing is measured"
+        raise CbmError(f"no cell measures {metric}{hint}", field="table.metric")
+    for field, part in parts.items() if known else ():
+        option = {"valid": "hold_out", "test": "hold_out_test"}.get(part, "")
+        hint = f"; {option}: 0.2 below data makes one of training rows" if option else ""
+        raise CbmError(f"no cell evaluates a {part} part{hint}", field=f"table.{field}")
 
 
 def _check_counts(settings: Settings, data: Dataset) -> None:

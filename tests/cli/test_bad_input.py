@@ -21,7 +21,14 @@ def with_line(text, line):
 LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
 LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
 HUGE = LARGE.replace("size: 20", "size: 40").replace("17", "40").replace("none", "exact")
-MISSPELT = GRID.replace("scale: total", "metric: train_loglikelihood")
+MISSPELT, BY_VALID, BY_TEST = (
+    GRID.replace("scale: total", line)
+    for line in (
+        "metric: train_loglikelihood",
+        "statistic: best-valid",
+        "choose: offsets, by: test",
+    )
+)
 MARGINAL = "gradient: {kind: natural, fisher: marginal}"
 
 
@@ -39,6 +46,8 @@ def drawn_by(sampler):
         (GRID.replace("hidden: 3", "hidden: 1e15"), "", "6 model.hidden", "4,000,000,000,000,000"),
         (GRID.replace("exact", "ais, runs: 1e15"), "", "12 evaluate.runs", "7,000,000,000,000,000"),
         (MISSPELT, "", "13 table.metric", "train_log_likelihood"),
+        (BY_VALID, "", "13 table.statistic", "hold_out:"),
+        (BY_TEST, "", "13 table.by", "hold_out_test:"),
         (HUGE, "", "12 evaluate", "2^40 40x40 2^30 ais"),
         (LARGE, "gradient: natural", "12 gradient", "2^37 20x17 2^16 fisher: diagonal"),
         (LARGE, "offsets_from: exact", "12 offsets_from", "2^17 20x17 2^16"),

@@ -360,11 +360,11 @@ class Foreign:
     ("data", "told"),
     [
         ({"path": FIVE, "test": Foreign()}, "data['test']|'pyarrow'|pip install pyarrow"),
-        ({"path": frame_of(), "drop": "p9"}, "data['path']|p9"),
+        ({"path": frame_of(), "drop": "p9"}, "data['train']|p9"),
         ({"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})}, "data['test']|q|p1"),
         ({"trian": frame_of()}, "trian"),
         (FIVE * 3, "threshold"),
-        (np.ma.masked_array(FIVE, np.eye(12, 5)), "data['path']|5 gaps|row 1, column 1"),
+        (np.ma.masked_array(FIVE, np.eye(12, 5)), "data['train']|5 gaps|row 1, column 1"),
     ],
     ids=range(6),
 )
