@@ -94,9 +94,11 @@ def _where_results_are(folder: Path) -> str:
         if path.name in _experiments_in(path.parent):
             words = " ".join(map(shlex.quote, (os.path.relpath(path.parent), path.name)))
             return f"it belongs to the experiment {path.name}; write {words} instead"
-    if below := [path for path in sorted(folder.glob("*/")) if _experiments_in(path)]:
-        return f"there are some in {', '.join(map(str, below[:3]))}"
-    if known := _experiments_in(Path("results")):
+    around, known = folder if folder.is_dir() else folder.parent, _experiments_in(Path("results"))
+    near = [path for path in sorted(around.glob("*/")) if _experiments_in(path)]
+    if near and (folder.is_dir() or not known):
+        return f"there are some in {', '.join(map(str, near[:3]))}"
+    if known:
         return f"results/ holds the experiments {', '.join(known)}; write: results/ EXPERIMENT"
     into = "" if folder.is_file() else f" -o {shlex.quote(str(folder))}"
     return f"make some with: cbm run experiments.yaml{into}"

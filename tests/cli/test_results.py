@@ -180,7 +180,7 @@ def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are():
 def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
     Path("out").rename("results")
     Path("foreign").mkdir()
-    Path("foreign/letter.txt").touch()
+    Path("foreign/a").touch()
     run_id = Store(Path("results/bars")).manifest().cells[0]["run_id"]
     for words, hint in [
         ("table grid.yaml", "results/"),
@@ -190,7 +190,7 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
         *((f"{command} bras", "bars") for command in ("table", "ls", "verify")),
         ("ls results rbm-3_00", run_id),
         (f"ls results {run_id.replace('rbm', 'rmb')}", run_id),
-        (f"ls results bars {run_id}", ""),  # one run, alone
+        (f"ls results bars {run_id}", ""),  # one run
         (f"ls results {run_id}:2", ""),
     ]:
         place, said = refused(*words.split())
@@ -198,7 +198,8 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
         assert hint in said.partition(":")[2].partition(":")[2]
     for words in ("bars", "results/ bars bars"):
         assert cbm("table", *words.split()).stdout == cbm("table").stdout
-    Path("results").rename("elsewhere")
+    Path("results").rename("foreign/old")
+    assert "old" in refused("table", "foreign/x")[1]
     assert "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
 
 
