@@ -116,9 +116,8 @@ def curves_panels(results: Results | None, experiments: Sequence[str], options: 
         keys = key_of(settings, lines), key_of(settings, panels)
         if curve := _curve(chosen, cell.measured(measure), keys, x, options):
             found.append(curve)
-    if not found:
-        raise IncompleteError(f"{', '.join(chosen.stores)}: {', '.join(metrics)} has no finite value to draw")
-    refuse_outside("x", [it.trials.index for it in found], options.xlim)
+    place = f"{', '.join(chosen.stores)}: {', '.join(metrics)}"
+    refuse_outside(place, "x", [it.trials.index for it in found], options.xlim)
     cut = (replace(one, trials=_between(one.trials, options.xlim)) for one in found)
     shown = [one for one in cut if len(one.trials)] or found
     scale, xlabel = chosen.table.scale, x.replace("-", " ")
@@ -225,7 +224,7 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
 
 def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     """Return the panels of curves, in which every line looks the same everywhere."""
-    refuse_outside("y", [curve.trials for curve in drawn.curves], options.ylim)
+    refuse_outside("", "y", [curve.trials for curve in drawn.curves], options.ylim)
     looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
     within, panels = dict[Key, list[Curve]](), []
     for curve in drawn.curves:
@@ -394,9 +393,11 @@ def set_ends(axes: Axes, name: str, values: Floats, margin: float, options: Opti
     getattr(axes, f"set_{name}lim")(np.where(np.isnan(fixed), free, fixed))
 
 
-def refuse_outside(name: str, values: Sequence[Any], fixed: Limits) -> None:
-    """Raise CbmError where the ends that are asked for of the x or the y axis leave out all values."""
-    every, (first, last) = np.concatenate([np.ravel(its) for its in values]), np.array(fixed, float)
+def refuse_outside(place: str, name: str, values: Sequence[Any], fixed: Limits) -> None:
+    """Raise CbmError if there are no values, or the ends of the x or the y axis leave out all of them."""
+    every, (first, last) = np.concatenate([[], *map(np.ravel, values)]), np.array(fixed, float)
+    if not every.size:
+        raise IncompleteError(f"{place} has no finite value to draw")
     low, high = np.nanmin(every, initial=np.inf), np.nanmax(every, initial=-np.inf)
     if first > high or last < low:
         raise CbmError(f"--{name}lim: the values go from {low:g} to {high:g}; show some of that")

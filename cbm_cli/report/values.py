@@ -35,7 +35,8 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
     for cell in cells:
         within.setdefault(key_of(cell.settings, chosen.panels), []).append(cell)
         sets.setdefault(cell.settings["data"], []).append(cell)
-    refuse_outside("y", [_values(cells)], options.ylim)
+    place = f"{', '.join(chosen.stores)}: {measure.metric.column}"
+    refuse_outside(place, "y", [_values(cells)], options.ylim)
     looks = looks_of(list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)), chosen.lines)
     grey: Look = {"color": "#555555", "linestyle": "", "marker": "o"}
     pale = grey | {"markerfacecolor": to_rgba("#555555", _PALE)}
@@ -129,10 +130,9 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
         doubt = pd.Series({x: np.mean(doubts) for x, doubts in known.items()}, dtype=float)
         curves.append(Curve(*keys, metric, trials, doubt))
     curves = [curve for curve in curves if len(curve.trials)]
-    if not curves:
-        raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
-    values = np.unique(np.concatenate([curve.trials.index for curve in curves]))
-    refuse_outside("x", [values], options.xlim)
+    place, indices = f"{', '.join(chosen.stores)}: {metric.column}", [curve.trials.index for curve in curves]
+    refuse_outside(place, "x", indices, options.xlim)
+    values = np.unique(np.concatenate(indices))
     above, name = values[values > 0], plain(name_of(column))
     powers = bool(len(above) > 1 and values[0] >= 0 and values[-1] >= 10 * above[0])
     log = {*options.log, *["x"] * powers}

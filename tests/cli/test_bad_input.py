@@ -80,8 +80,7 @@ def test_results_that_cannot_be_written_are_refused(monkeypatch):
 
 
 # A command in a folder with grid.yaml, its results in out, a machine of 4x3 units and rows; then
-# what is said, whatever is around it. What is wrong with a grid, a file of rows or a machine is
-# tested with their readers.
+# what is said, whatever is around it.
 REFUSED = """
 init -o grid.txt -> Error: -o grid.txt:
 run -> Error: experiments.yaml:|`cbm init`

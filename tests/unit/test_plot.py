@@ -461,7 +461,8 @@ def test_the_setting_is_one_that_is_numeric_and_varies():
 
 # What cannot be drawn
 
-ONE, MANY = [cell()], grid(rates=[0.01 * i for i in range(1, 14)])
+ONE, NONE = [cell()], [cell(values=lambda *place: nan)]
+MANY = grid(rates=[0.01 * i for i in range(1, 14)])
 CHOSEN = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]}
 
 
@@ -473,7 +474,8 @@ CHOSEN = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]
         (drawn, ONE, {}, {"metric": ["weight"]}, "--metric weight", "train_log_likelihood"),
         (drawn, ONE, {"trials": 0}, {}, "e", "start with: cbm run"),
         (drawn, ONE, {"metric": "test_log_likelihood"}, {}, "e", "no test_log_likelihood"),
-        (drawn, [cell(values=lambda *place: nan)], {}, {}, "e", "no finite value"),
+        (drawn, NONE, {}, {}, "e", "no finite value"),
+        (drawn, NONE, {"kind": "finals"}, {}, "e", "no finite value"),
         (drawn, ONE, {}, {"xlim": (2000, 3000)}, "--xlim", "from 0 to 1000;"),
         (drawn, ONE, {}, {"ylim": (None, -20)}, "--ylim", "from -6 to -2.30014;"),
         (settings_of, None, {}, {"ylim": (50, None)}, "--ylim", "from -9 to -1;"),
