@@ -238,7 +238,7 @@ def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_pa
 
 
 LAID_OUT = ["finals toys --size page", "filters toys --select learning_rate=0.1 --size column"]
-LAID_OUT += ["curves toys --metric weight_norm --metric visible_bias_norm --size column"]
+LAID_OUT += ["curves toys --metric weight_norm --metric visible_bias_norm --size 6.5x5"]
 
 
 @pytest.mark.parametrize("words", LAID_OUT)

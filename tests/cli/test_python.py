@@ -161,7 +161,7 @@ def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
         assert found.experiments() == ["bars"]
         assert trials_of(name) == trials_of(trained / "out")
     changes = {"updates": 20, "offsets": ["dd^b"]}
-    more = api.run(grids["file"], output="more", jobs=0, trials=1, changes=changes)
+    more = api.run(grids["file"], output="a/b", jobs=0, trials=1, changes=changes)
     assert [*more.summaries()["updates"]] == [20, 20]
 
 

@@ -169,7 +169,7 @@ def test_one_file_gives_rows_for_validation_and_test_too():
     assert held[3] == (*range(140, 180),)
     assert len({*held}) == 3  # a seed draws the same rows again
     assert abs(np.mean(held[:2]) - 99.5) < 4 * 200 / 12**0.5 / 80**0.5
-    for rows, count in (("6e0", 6), (2.0, 2), ("0.2", 40), (0.001, 1)):
+    for rows, count in (("6e0", 6), (2.0, 2), (1, 1), ("0.2", 40), (0.001, 1)):
         assert len(load(path="rows.csv", hold_out=rows).valid) == count
     alone = load(path=Path("rows.csv"), hold_out_test=np.int64(20))
     assert (len(alone.train), alone.valid, len(alone.test)) == (180, None, 20)

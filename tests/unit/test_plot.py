@@ -136,8 +136,9 @@ KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for 
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
 OF_KIND = [f"gradient {g}, {r}" for g in ("natural", "standard") for r in RATES]
 NORMS = {"weight_norm": rising, "hidden_bias_norm": lambda update, trial: 0.0}
-ANGLES = {f"angle_natural_{name}": rising for name in ("standard", "centered")}
-ANGLES_TO = [f"{it}: angle to natural gradient (degrees)" for it in ("standard", "centered")]
+OTHERS = "standard", "centered", "u", "v", "w"  # five panels, and a place without one
+ANGLES = {f"angle_natural_{it}": rising for it in OTHERS}
+ANGLES_TO = [f"{it}: angle to natural gradient (degrees)" for it in OTHERS]
 NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"panels": []}
 OF_NORMS = [f"{scheme}, {what}" for scheme in BOTH for what in ("weight", "hidden bias")]
 INITS = [cell(), *(cell(scheme, init="inverse-sigmoid") for scheme in ("00", "dd^b", "aa^b"))]
@@ -478,7 +479,6 @@ CHOSEN = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]
         (drawn, NONE, {"kind": "finals"}, {}, "e", "no finite value"),
         (drawn, ONE, {}, {"xlim": (2000, 3000)}, "--xlim", "from 0 to 1000;"),
         (drawn, ONE, {}, {"ylim": (None, -20)}, "--ylim", "from -6 to -2.30014;"),
-        (settings_of, None, {}, {"ylim": (50, None)}, "--ylim", "from -9 to -1;"),
         (settings_of, BY_BATCH, {}, {}, "settings", "learning_rate, batch"),
         (settings_of, BY_BATCH, {}, {"x": "offsets"}, "--x offsets", "no numeric"),
         (settings_of, BY_BATCH, {}, CHOSEN, "settings", "--choose none"),
