@@ -54,19 +54,19 @@ def check_table(table: TableSpec, cells: Iterable[tuple[Settings, Dataset]]) -> 
     is_later = metric and re.search(r"_(exact|ais|pseudo)$", metric)
     if is_later or not (metric or parts):
         return
-    known: dict[str, None] = {}
+    known, evaluated = dict[str, None](), set[str]()
     for settings, data in cells:
-        names = settings.record.names
+        names, measured = settings.record.names, Learner(settings, data, 0).measured
         columns = [name for recorder in names for name in RECORDERS.get(recorder, (metric or "",))]
-        known |= dict.fromkeys((*Learner(settings, data, 0).measured, *columns))
-        evaluated = {name.partition("_")[0] for name in known}
+        known |= dict.fromkeys((*measured, *columns))
+        evaluated |= {name.partition("_")[0] for name in measured}
         parts = {field: part for field, part in parts.items() if part not in evaluated}
         if (metric is None or metric in known) and not parts:
             return
     if metric is not None and metric not in known:
         hint = did_you_mean(metric, known) if known else "; nothing is measured"
         raise CbmError(f"no cell measures {metric}{hint}", field="table.metric")
-    for field, part in parts.items() if known else ():
+    for field, part in parts.items() if evaluated else ():
         option = {"valid": "hold_out", "test": "hold_out_test"}.get(part, "")
         hint = f"; {option}: 0.2 below data makes one of training rows" if option else ""
         raise CbmError(f"no cell evaluates a {part} part{hint}", field=f"table.{field}")
