@@ -28,7 +28,7 @@ LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
 
 def finished(folder="out"):
-    """Run-ids and numbers of the trials that are finished and on disk."""
+    """Run-ids and numbers of finished trials on disk."""
     return [key for store in stores_in(folder) for key in finished_in(store)]
 
 
@@ -93,9 +93,7 @@ def test_a_run_that_is_ended_continues_with_the_same_command(grid, undisturbed, 
 
 
 def check_said(main, kept, trials):
-    """What an ended run says: how far it came and how it goes on, if it had the time, and no
-    traceback.
-    """
+    """An ended run says how far it came, and how it goes on."""
     said = main.stderr.read()
     assert "run grid.yaml -o out" in said
     assert [len(kept), trials] in counted(said)
@@ -106,13 +104,15 @@ def check_said(main, kept, trials):
 def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed):
     grid(LONG)
     main = started()
-    until(lambda: sum(seconds_of(pid) > 0.7 for pid in workers_of(main)) >= 2)  # they train
+    until(lambda: sum(seconds_of(pid) > 1 for pid in workers_of(main)) >= 2)  # they train
     end_group(main, signal.SIGTERM)
     assert main.wait(10) == 130
-    assert len([*Path("out").rglob("checkpoints/*/*.npz")]) == 2
-    check_said(main, [], 2)
-    assert numbers(cbm("run", "grid.yaml", "-o", "out", "--dry-run").stdout)[0][:4] == [2, 0, 2, 2]
-    check_rerun(undisturbed(LONG), [], 2)
+    left = 2 - len(kept := finished())
+    assert len([*Path("out").rglob("checkpoints/*/*.npz")]) == left > 0
+    check_said(main, kept, 2)
+    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run").stdout
+    assert numbers(said)[0][:4] == [2, len(kept), left, left]
+    check_rerun(undisturbed(LONG), kept, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *nightly(signal.SIGTERM)])
@@ -129,7 +129,7 @@ def test_a_signal_to_all_processes_while_workers_start_ends_a_run_as_later(
 
 
 def seconds_of(pid):
-    """Seconds of a processor that a process has used."""
+    """Seconds of processor time of a process."""
     with suppress(OSError):
         used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
