@@ -179,8 +179,8 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
     problems: list[str] = []
     for experiment in experiments:
         known: dict[str, Settings] = {}
-        for cell in experiment.cells:
-            data = names.datasets[cell.data]
+        cells = [(cell, names.datasets[cell.data]) for cell in experiment.cells]
+        for cell, data in cells:
             try:
                 check(cell, data)
                 named = names.of(experiment, cell)
@@ -194,7 +194,6 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                 problems.append(experiment.located(cell, error))
         try:
             if not problems:
-                cells = ((cell, names.datasets[cell.data]) for cell in experiment.cells)
                 check_table(experiment.table, cells)
         except CbmError as error:
             problems.append(experiment.located(experiment.cells[0], error))
