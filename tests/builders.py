@@ -39,7 +39,7 @@ experiments:
     table: {scale: total}
 """
 
-MACHINES = {  # what a grid of each kind of machine needs besides data, learning rate and length
+MACHINES = {  # what a grid of each kind of machine needs, too
     "rbm": {"model": "{kind: rbm, hidden: 4}", "offsets": "dd^b", "sampler": "PCD-1"},
     "dbm": {"model": "{kind: dbm, hidden: [6, 5]}", "offsets": "ddd^b_s", "sampler": "PCD-1"},
     "auto-encoder": {"model": "{kind: auto-encoder, hidden: half}", "offsets": "dd^b_s"},

@@ -53,7 +53,7 @@ CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "drr^b_
 CODER = RBM | CODER
 _ANNEALED = {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}
 _RECORD = {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}
-TRAININGS = {  # one of each kind that could end otherwise if it is stopped, continued or moved
+TRAININGS = {  # what could end otherwise if it is stopped, continued or moved
     "PCD": RBM,
     "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b", "momentum": 0.5},
     "CD with batches of all rows": RBM | {"sampler": "CD-1", "batch": "full"},

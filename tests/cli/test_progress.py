@@ -139,7 +139,7 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
     listed = cbm("ls", "grid.yaml").stdout
     assert listed.startswith("bars (default): ")
     assert "gone" in listed
-    for _ in range(2):  # the second time all trials are done, and some are still lacking
+    for _ in range(2):  # the second time some still lack
         assert re.search(r"^bars: .*\bgone$", run("--available", code=3), re.M)
     np.savez("gone.npz", train=np.eye(6))
     said = run("--available")

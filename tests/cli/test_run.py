@@ -170,7 +170,7 @@ def test_batches_and_epochs_count_as_they_should_and_evaluation_can_be_left_out(
     every = "evaluate={method: exact, every: 2 epochs}"
     run("--set", "batch=3", "--set", "updates=21", "--set", every)
     curve = next(iter(contents_of("out", kinds=["curve"]).values()))
-    # 8 rows are 2 batches of 3; the last 2 rows of an epoch are dropped.
+    # 2 batches of 3 of 8 rows
     assert (curve["update"][:3], curve["epoch"][:3]) == ([0, 4, 8], [0, 2, 4])
     assert (curve["update"][-1], curve["epoch"][-1]) == (21, 10.5)
     said = run("--set", "evaluate={method: none}", out="none")

@@ -196,7 +196,10 @@ SIZES = [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((4, 3, 3, 2), 2)]
 def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
     all_rows = (states(sizes[0]) * round(1 / unit)).astype(np.uint8)
     for seed in range(5):
-        theta = flatten(Layered("dbm", *layered(sizes, seed, scale))).plain
+        machine = flatten(Layered("dbm", *layered(sizes, seed, scale)))
+        theta, x = machine.plain, states(len(machine.b))
+        ((_, weights),) = certificate._chains(machine, x, 0, np.random.default_rng(1))
+        assert_allclose(weights, -ref.free_energy(x, *wide(theta)), rtol=1e-5, atol=1e-5)
         for rows in (all_rows, np.repeat(all_rows[:1], 3, axis=0), all_rows.clip(0, 1)):
             common, _ = estimated(theta, rows, unit, sizes=sizes, runs=5)
             assert common["log_z_at_least"] < log_z(theta)

@@ -295,7 +295,7 @@ def frame_of(rows=FIVE, **more):
 
 
 GAPS = "drop: [q]|12 gaps|row 1, column 6 (q)|2 more|dropna"
-FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
+FRAMES = {  # a frame, columns, place and remedy
     "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
     "gaps": (frame_of(q=[nan] * 12), Columns(dropped="1, 2"), GAPS),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),

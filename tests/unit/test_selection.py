@@ -98,7 +98,7 @@ def test_a_chosen_setting_is_not_a_axis_of_the_table():
     (experiment,) = read_grid("grid.yaml", text=text).experiments.values()
     assert experiment.table.choose == ("learning_rate",)
     assert "learning_rate" not in experiment.table.rows
-    # which --set may leave with one value, as the table of what was run then shows
+    # --set may leave one value
     assert read_grid("grid.yaml", {"learning_rate": "0.1"}, text=text)
 
 
