@@ -116,8 +116,8 @@ class DataSource:
                 if len(found) == len(form):
                     return found
         stems, there = ", ".join(file.stem for file in self.forms[0]), ", ".join(map(str, self.folders))
-        told = f"found no {stems} (or .gz) in any of {there}; `cbm data fetch {self.name}` gets it; or put"
-        raise FieldError(f"{self.name}: {told} it there, or name its folder in {VARIABLE}", "name")
+        told = f"none of the folders {there} holds {stems} (or .gz); `cbm data fetch {self.name}` gets it;"
+        raise FieldError(f"{self.name}: {told} or put it there, or name its folder in {VARIABLE}", "name")
 
 
 def find(folder: Path, stem: str) -> Path | None:
