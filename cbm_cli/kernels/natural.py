@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine
-from cbm_cli.kernels.phases import Phase
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.step import Gradient, add, ascend, fade
 
@@ -37,6 +36,9 @@ class Natural(NamedTuple):
     """A direction and the work arrays that find it; P = (N + 1)(M + 1), S = 2^N, or 0 without a sum."""
 
     how: Direction
+    machine: Machine
+    rows: Array  # (B, N) of the data phase
+    samples: Array  # (R, N) of the model phase, none if it is exact
     along: Machine  # views of the direction
     centered: Machine  # the centered gradient, in float64
     direction: Wide  # (P,), as the three that follow
@@ -50,8 +52,8 @@ class Natural(NamedTuple):
     F: Wide  # (P, P)
 
 
-def make_natural(how: Direction, machine: Machine, exact: bool) -> Natural:
-    """Allocate the work arrays for a machine and sampled or exact phases."""
+def make_natural(how: Direction, machine: Machine, exact: bool, rows: Array, model: Array) -> Natural:
+    """Allocate the work arrays for a machine, rows (B, N) of the data and (R, N) of the model."""
     n, m = machine.W.shape
     size, whole = (n + 1) * (m + 1), how.fisher in (MARGINAL, JOINT)
     count = 2**n if whole or (exact and how.fisher) else 0
@@ -63,28 +65,21 @@ def make_natural(how: Direction, machine: Machine, exact: bool) -> Natural:
     means = vectors[3], vectors[3 if exact or not count else 4], vectors[5]
     moments = states, np.zeros(count), np.ones((count + 1, m + 1))
     F = np.zeros((size * whole, size * whole))
-    return Natural(how, along, centered, vectors[0], vectors[2], *means, *moments, F)
+    given = how, machine, rows, model[: 0 if exact else len(model)]
+    return Natural(*given, along, centered, vectors[0], vectors[2], *means, *moments, F)
 
 
 @lean
 def natural_step(
-    natural: Natural,
-    machine: Machine,
-    gradient: Gradient,
-    velocity: Machine | None,
-    data: Phase,
-    model: Phase,
-    plan: Plan,
-    rate: np.float32,
+    natural: Natural, gradient: Gradient, velocity: Machine | None, plan: Plan, rate: np.float32
 ) -> None:
     """Make the step of an update along the natural gradient or the centered one, scaled if asked."""
-    how, along, centered = natural.how, natural.along, natural.centered
+    how, machine, centered = natural.how, natural.machine, natural.centered
     fade(centered, np.float32(0))
     ascend(centered, gradient, plan, np.float32(1))
-    if how.fisher == CENTERED:
-        along = centered
-    else:
-        find_moments(natural, machine, data.x, model.x[: 0 if plan.exact else len(model.x)])
+    along = centered if how.fisher == CENTERED else natural.along
+    if how.fisher != CENTERED:
+        find_moments(natural)
         find_direction(natural)
     if how.scaled:
         target = length(gradient.W, gradient.x, gradient.h)
@@ -113,28 +108,24 @@ def length(W: NDArray, b: NDArray, c: NDArray) -> float:
 
 
 @lean
-def find_moments(natural: Natural, machine: Machine, rows: Array, samples: Array) -> None:
-    """<s> of the model, over all states if they are summed, and the standard gradient <s>_d - <s>_m.
-
-    ``samples`` (R, N) are those of the model phase, none if it is exact.
-    """
+def find_moments(natural: Natural) -> None:
+    """<s> of the model, over all states if they are summed, and the standard gradient <s>_d - <s>_m."""
     gradient, mean, sampled, p, q = natural.gradient, natural.mean, natural.sampled, natural.p, natural.q
     for k in range(gradient.size):
         gradient[k] = mean[k] = sampled[k] = 0.0
     top, total = -np.inf, 0.0
     for s in range(p.size):
-        p[s] = observe(machine, natural.states[s], q[s], 0.0, mean)
+        p[s] = observe(natural.machine, natural.states[s], q[s], 0.0, mean)
         top = max(top, p[s])
     for s in range(p.size):
-        p[s] = math.exp(p[s] - top)
-        total += p[s]
+        total += math.exp(p[s] - top)
     for s in range(p.size):
-        p[s] /= total
-        observe(machine, natural.states[s], q[s], p[s], mean)
-    for r in range(rows.shape[0]):
-        observe(machine, rows[r], q[p.size], 1.0 / rows.shape[0], gradient)
-    for r in range(samples.shape[0]):
-        observe(machine, samples[r], q[p.size], 1.0 / samples.shape[0], sampled)
+        p[s] = math.exp(p[s] - top) / total
+        observe(natural.machine, natural.states[s], q[s], p[s], mean)
+    for r in range(len(natural.rows)):
+        observe(natural.machine, natural.rows[r], q[p.size], 1.0 / len(natural.rows), gradient)
+    for r in range(len(natural.samples)):
+        observe(natural.machine, natural.samples[r], q[p.size], 1.0 / len(natural.samples), sampled)
     for k in range(gradient.size):
         gradient[k] -= sampled[k]
 
@@ -170,10 +161,10 @@ def find_direction(natural: Natural) -> None:
     F, mean, deviation, columns = natural.F, natural.mean, natural.deviation, natural.q.shape[1]
     for k in range(mean.size):
         natural.direction[k] = natural.gradient[k]
-        if natural.how.fisher == DIAGONAL:
+    if natural.how.fisher == DIAGONAL:
+        for k in range(mean.size):
             variance = mean[k] * (1.0 - mean[k]) + natural.how.damping
             natural.direction[k] *= 1.0 / variance if variance > FLAT else 0.0
-    if natural.how.fisher == DIAGONAL:
         return
     F[:] = 0.0
     for s in range(natural.p.size):

@@ -75,7 +75,8 @@ class Training:
             rows_aside = aligned_empty((count, n)), aligned_empty((count, m))
             aside = make_phase(*rows_aside, 1, plan, state.aside_h)
         deep = make_deep(batch, plan.visible, deeper, m, state.rounds) if deeper else None
-        natural = make_natural(direction, machine, plan.exact) if direction else None
+        given = machine, plan.exact, work.data.x, work.model.x
+        natural = make_natural(direction, *given) if direction else None
         self._work = work, plan, deep, aside, natural
         self._kernel = specialised(make_updates, *self._work, empty_trail(n, m), 0, 0)
 
@@ -116,7 +117,7 @@ def make_updates(
         if natural is None:
             step(machine, gradient, work.velocity, plan, rate)  # Eqs. (13)-(15)
         else:
-            natural_step(natural, machine, gradient, work.velocity, data, model, plan, rate)
+            natural_step(natural, gradient, work.velocity, plan, rate)
         if not plan.offsets.before:
             move_offsets(machine, data.mean, mean, work.noise, plan, update)
 

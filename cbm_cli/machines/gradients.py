@@ -114,8 +114,8 @@ def natural_gradient(
     for k in np.ndindex(found.shape[:-1]):
         arrays: Any = [array[k] for array in (W, b, c, b, c)]  # float64, the offsets not used
         plain = Machine(*arrays)
-        work = make_natural(Direction(FISHERS[fisher], damping), plain, True)
-        find_moments(work, plain, *np.zeros((2, 0, len(plain.b))))
+        work = make_natural(Direction(FISHERS[fisher], damping), plain, True, *np.zeros((2, 0, n)))
+        find_moments(work)
         work.gradient[:] = np.block([[gradient.W[k], gradient.b[k][:, None]], [gradient.c[k], 0.0]]).ravel()
         find_direction(work)
         found[k] = ref.flat(work.along[:3])
