@@ -38,7 +38,7 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "grid": "bad_input grid hostile names settings",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
     "sample sklearn",
-    "report": "bad_input cells evaluate figure pictures plot report selection words",
+    "report": "bad_input cells evaluate features figure pictures plot report selection words",
     "results": "bad_input cells evaluate figure files golden machines pretraining python resume results run "
     "selection start_from statistics store table verify",
     "statistics": "bad_input cells evaluate golden python report selection statistics table",

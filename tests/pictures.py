@@ -85,7 +85,7 @@ def look_of(line, mark):
 
 def legend_of(holder):
     """Looks by name, of a figure's legend or of one within axes."""
-    legend = holder.legends[0] if isinstance(holder, Figure) else holder.get_legend()
+    (legend,) = holder.legends if isinstance(holder, Figure) else [holder.get_legend()]
     pairs = zip(legend.get_texts(), legend.legend_handles, strict=True)
     return {text.get_text(): look_of(line, line) for text, line in pairs}
 

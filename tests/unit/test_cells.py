@@ -113,7 +113,7 @@ def test_a_cell_counts_the_trials_that_diverged_and_leaves_them_out_of_its_mean(
     assert np.isnan(cell_of(one, "train_log_likelihood").std)
     before = {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # any evaluation it diverged
     assert cell_of(FRAME | before, "train_log_likelihood").n == 4
-    # values, parameters or both are not finite
+    # values, parameters or both not finite
     for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
         assert cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged == number
 
