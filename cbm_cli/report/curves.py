@@ -117,7 +117,7 @@ def curves_panels(results: Results | None, experiments: Sequence[str], options: 
         if curve := _curve(chosen, cell.measured(measure), keys, x, options):
             found.append(curve)
     place = f"{', '.join(chosen.stores)}: {', '.join(metrics)}"
-    refuse_outside(place, "x", [it.trials.index for it in found], options.xlim)
+    refuse_outside("x", [it.trials.index for it in found], options.xlim, place)
     cut = (replace(one, trials=_between(one.trials, options.xlim)) for one in found)
     shown = [one for one in cut if len(one.trials)] or found
     scale, xlabel = chosen.table.scale, x.replace("-", " ")
@@ -224,7 +224,7 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
 
 def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     """Return the panels of curves, in which every line looks the same everywhere."""
-    refuse_outside("", "y", [curve.trials for curve in drawn.curves], options.ylim)
+    refuse_outside("y", [curve.trials for curve in drawn.curves], options.ylim)
     looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
     within, panels = dict[Key, list[Curve]](), []
     for curve in drawn.curves:
@@ -393,7 +393,7 @@ def set_ends(axes: Axes, name: str, values: Floats, margin: float, options: Opti
     getattr(axes, f"set_{name}lim")(np.where(np.isnan(fixed), free, fixed))
 
 
-def refuse_outside(place: str, name: str, values: Sequence[Any], fixed: Limits) -> None:
+def refuse_outside(name: str, values: Sequence[Any], fixed: Limits, place: str = "") -> None:
     """Raise CbmError if there are no values, or the ends of the x or the y axis leave out all of them."""
     every, (first, last) = np.concatenate([[], *map(np.ravel, values)]), np.array(fixed, float)
     if not every.size:

@@ -36,7 +36,7 @@ def finals_panels(results: Results | None, experiments: Sequence[str], options: 
         within.setdefault(key_of(cell.settings, chosen.panels), []).append(cell)
         sets.setdefault(cell.settings["data"], []).append(cell)
     place = f"{', '.join(chosen.stores)}: {measure.metric.column}"
-    refuse_outside(place, "y", [_values(cells)], options.ylim)
+    refuse_outside("y", [_values(cells)], options.ylim, place)
     looks = looks_of(list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)), chosen.lines)
     grey: Look = {"color": "#555555", "linestyle": "", "marker": "o"}
     pale = grey | {"markerfacecolor": to_rgba("#555555", _PALE)}
@@ -131,7 +131,7 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
         curves.append(Curve(*keys, metric, trials, doubt))
     curves = [curve for curve in curves if len(curve.trials)]
     place, indices = f"{', '.join(chosen.stores)}: {metric.column}", [curve.trials.index for curve in curves]
-    refuse_outside(place, "x", indices, options.xlim)
+    refuse_outside("x", indices, options.xlim, place)
     values = np.unique(np.concatenate(indices))
     above, name = values[values > 0], plain(name_of(column))
     powers = bool(len(above) > 1 and values[0] >= 0 and values[-1] >= 10 * above[0])

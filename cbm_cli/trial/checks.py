@@ -1,7 +1,7 @@
 """Checks of settings against a data set, before anything is trained."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def check(settings: Settings, data: Dataset) -> None:
     check_recorders(settings, data)
 
 
-def check_table(table: TableSpec, cells: Iterable[tuple[Settings, Dataset]]) -> None:
+def check_table(table: TableSpec, cells: Sequence[tuple[Settings, Dataset]]) -> None:
     """Raise CbmError for a metric, statistic or choice of a table if no cell measures what it needs.
 
     Recorders of one's own may measure anything, and so may `cbm evaluate`, whose columns end with a method.
@@ -67,8 +67,10 @@ def check_table(table: TableSpec, cells: Iterable[tuple[Settings, Dataset]]) -> 
         hint = did_you_mean(metric, known) if known else "; nothing is measured"
         raise CbmError(f"no cell measures {metric}{hint}", field="table.metric")
     for field, part in parts.items() if evaluated else ():
-        option = {"valid": "hold_out", "test": "hold_out_test"}.get(part, "")
-        hint = f"; {option}: 0.2 below data makes one of training rows" if option else ""
+        option = "hold_out_test" if part == "test" else "hold_out"
+        hint = f"; {option}: 0.2 below data makes one of training rows"
+        if any(part in data.parts for _, data in cells):
+            hint = f"; evaluate.parts leaves it out: write {part}, too"
         raise CbmError(f"no cell evaluates a {part} part{hint}", field=f"table.{field}")
 
 
