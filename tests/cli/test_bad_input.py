@@ -21,14 +21,8 @@ def with_line(text, line):
 LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
 LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
 HUGE = LARGE.replace("size: 20", "size: 40").replace("17", "40").replace("none", "exact")
-MISSPELT, BY_VALID, BY_TEST = (
-    GRID.replace("scale: total", line)
-    for line in (
-        "metric: train_loglikelihood",
-        "statistic: best-valid",
-        "choose: offsets, by: test",
-    )
-)
+TABLES = "metric: train_loglikelihood", "statistic: best-valid", "choose: offsets, by: test"
+MISSPELT, BY_VALID, BY_TEST = (GRID.replace("scale: total", it) for it in TABLES)
 MARGINAL = "gradient: {kind: natural, fisher: marginal}"
 
 

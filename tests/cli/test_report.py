@@ -88,6 +88,7 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
     for (name, one, other), row, place in zip(printed, rows, range(0, 8, 2), strict=True):
         assert row == [name, one + told[place], other + told[place + 1]]
     assert len(table.all("b")) == sum(cell["bold"] for cell in cells)
+    assert page.words.count("small letters") == 1
     names, *lines = listed.rows()
     frame = pd.DataFrame(lines, columns=names).set_index(["offsets", "sampler", "learning rate"])
     assert [*frame["trials"]] == ["6 of 6"] * len(cells)

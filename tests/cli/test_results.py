@@ -198,8 +198,9 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
         assert hint in said.partition(":")[2].partition(":")[2]
     for words in ("bars", "results/ bars bars"):
         assert cbm("table", *words.split()).stdout == cbm("table").stdout
-    Path("results").rename("foreign/old")
-    assert "old" in refused("table", "foreign/x")[1]
+    Path("results").rename("elsewhere")
+    assert "elsewhere" in refused("table", "my results")[1]
+    Path("elsewhere").rename("foreign/old")
     assert "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
 
 
@@ -223,7 +224,7 @@ def test_ls_describes_a_run_by_the_beginning_of_its_id():
         assert found("ls", "out", name) == shown
     text = cbm("ls", "out", run_id).stdout
     assert re.search(rf"^1 +finished +\S+ +{finals[1]:.6g} ", text, re.M)
-    run("--set", "sampler=CD-1")  # one that the grid no longer asks for has its settings still
+    run("--set", "sampler=CD-1")  # no longer in the grid
     again = found("ls", "out", run_id)
     assert (again["in_grid"], again["settings"]) == (False, shown["settings"])
     lines = text.splitlines()[2], cbm("ls", "out", run_id).stdout.splitlines()[2]

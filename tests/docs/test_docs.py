@@ -175,7 +175,7 @@ def test_reference_pages_of_the_site_have_every_command_field_and_function(hooks
 
 
 def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
-    name = "cbm"  # on the index it is another project; this one is cbm-cli
+    name = "cbm"  # on the index: another project
     installed = rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])"
     wrong = re.compile(rf"\b{name}\[|{installed}")
     files = [*PAGES, *(path for path in (ROOT / "cbm_cli").rglob("*.*") if path.suffix != ".pyc")]

@@ -124,7 +124,7 @@ def run(text, out, *options, jobs=0, code=0):
     return cbm("run", "grid.yaml", "-o", out, "-j", jobs, *options, code=code)
 
 
-def layers_in(experiment):  # whose files have no run-id behind the trial's number
+def layers_in(experiment):  # files without a run-id
     return {path.parent for path in Path(experiment, "checkpoints").glob("*/trial-???.npz")}
 
 

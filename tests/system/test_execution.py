@@ -118,7 +118,7 @@ def test_trials_that_raise_or_kill_their_worker_fail_alone(packets, monkeypatch)
     assert kinds(results) == [Outcome] * 5 + [Failure] * 2 + [Outcome] * 6
     assert len(results) == len(jobs)  # no result is reported twice
     assert max(packets) > 1
-    assert len(said) == 2  # a line when a worker is lost; the third time the failure says it
+    assert len(said) == 2  # a line for each lost worker, then the failure
     assert "a worker process died" in said[0]
 
 

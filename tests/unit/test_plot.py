@@ -136,7 +136,7 @@ KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for 
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
 OF_KIND = [f"gradient {g}, {r}" for g in ("natural", "standard") for r in RATES]
 NORMS = {"weight_norm": rising, "hidden_bias_norm": lambda update, trial: 0.0}
-OTHERS = "standard", "centered", "u", "v", "w"  # five panels, and a place without one
+OTHERS = "standard", "centered", "u", "v", "w"  # five panels of six places
 ANGLES = {f"angle_natural_{it}": rising for it in OTHERS}
 ANGLES_TO = [f"{it}: angle to natural gradient (degrees)" for it in OTHERS]
 NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"panels": []}
