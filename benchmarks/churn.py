@@ -1,8 +1,9 @@
-"""How a run fares on a cluster whose workers come and go: the same bytes, and at what efficiency.
+"""How a run fares on a cluster whose workers come and go: the same bytes, and at what
+efficiency.
 
-One scheduler and three workers run on loopback. A worker is killed every 5 s (its nanny starts it again), and
-one joins every 10 s. Trials sleep for half a second, so that many workers fit on few cores. From the
-repository: python -m benchmarks.churn [TRIALS]
+One scheduler and three workers run on loopback. A worker is killed every 5 s (its nanny
+starts it again), and one joins every 10 s. Trials sleep for half a second, so that many
+workers fit on few cores. From the repository: python -m benchmarks.churn [TRIALS]
 """
 
 import csv
@@ -47,8 +48,15 @@ KILL_EVERY, JOIN_EVERY, LOOK_EVERY = 5.0, 10.0, 0.1  # seconds
 def contents(folder: Path) -> dict[tuple, tuple]:
     """All curves, records and machines."""
     return {
-        (store.experiment, run_id, number): (record.curve, record.records, record.machine, record.files)
-        for store in (Store(path.parent) for path in sorted(folder.glob("*/trials.jsonl")))
+        (store.experiment, run_id, number): (
+            record.curve,
+            record.records,
+            record.machine,
+            record.files,
+        )
+        for store in (
+            Store(path.parent) for path in sorted(folder.glob("*/trials.jsonl"))
+        )
         for run_id, lines in store.lines().items()
         for number in lines
         for record in store.journal.lines([(run_id, number)])
@@ -57,11 +65,17 @@ def contents(folder: Path) -> dict[tuple, tuple]:
 
 def workers_of(cluster: LoopbackCluster) -> list[int]:
     """The processes that run trials: children of the nannies."""
-    return [pid for pid in children(*(nanny.pid for nanny in cluster.workers)) if is_worker(pid)]
+    return [
+        pid
+        for pid in children(*(nanny.pid for nanny in cluster.workers))
+        if is_worker(pid)
+    ]
 
 
 def is_worker(pid: int) -> bool:
-    """Whether a process was spawned by a nanny to be a worker, and not to watch its resources."""
+    """Whether a process was spawned by a nanny to be a worker, and not to watch its
+    resources.
+    """
     try:
         return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -69,14 +83,19 @@ def is_worker(pid: int) -> bool:
 
 
 def connected(dask_scheduler: Scheduler) -> int:
-    """Workers that the scheduler knows, while it knows the run, too: its clients are that and this script."""
+    """Workers that the scheduler knows, while it knows the run, too: its clients are
+    that and this script.
+    """
     return len(dask_scheduler.workers) if len(dask_scheduler.clients) > 1 else 0
 
 
-def churn(cluster: LoopbackCluster, run: subprocess.Popen) -> tuple[int, int, float, float]:
+def churn(
+    cluster: LoopbackCluster, run: subprocess.Popen
+) -> tuple[int, int, float, float]:
     """Kill and add workers until a run ends.
 
-    Returns kills, workers that joined, and workers times seconds: of all that live, and of the connected.
+    Returns kills, workers that joined, and workers times seconds: of all that live, and
+    of the connected.
     """
     dice, began, client = random.Random(1), time.monotonic(), Client(cluster.address)
     kills = joined = 0
@@ -98,7 +117,9 @@ def churn(cluster: LoopbackCluster, run: subprocess.Popen) -> tuple[int, int, fl
 
 
 def main() -> None:
-    """Run the grid in one process without sleeping, then on the cluster; compare and print."""
+    """Run the grid in one process without sleeping, then on the cluster; compare and
+    print.
+    """
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -113,7 +134,13 @@ def main() -> None:
             while len(workers_of(cluster)) < 3:
                 time.sleep(LOOK_EVERY)
             began = time.monotonic()
-            run = start(*command, folder / "cluster", "--scheduler", cluster.address, stderr=None)
+            run = start(
+                *command,
+                folder / "cluster",
+                "--scheduler",
+                cluster.address,
+                stderr=None,
+            )
             kills, joined, offered, usable = churn(cluster, run)
             took = time.monotonic() - began
         finally:
@@ -121,11 +148,18 @@ def main() -> None:
         same = contents(folder / "alone") == contents(folder / "cluster")
         with open(folder / "cluster" / "churn" / "summary.csv", newline="") as file:
             worked = sum(float(row["seconds"]) for row in csv.DictReader(file))
-    print(f"{trials} trials, exit code {run.returncode}, {'the same bytes' if same else 'OTHER BYTES'}")
-    print(f"{took:.0f} s; {kills} workers killed, {joined} joined")
-    print(f"efficiency {worked / offered:.0%}: {worked:.0f} s of trials in {offered:.0f} s of workers")
     print(
-        f"{worked / usable:.0%} of the {usable:.0f} s in which worker and run were connected to the scheduler"
+        f"{trials} trials, exit code {run.returncode}, "
+        f"{'the same bytes' if same else 'OTHER BYTES'}"
+    )
+    print(f"{took:.0f} s; {kills} workers killed, {joined} joined")
+    print(
+        f"efficiency {worked / offered:.0%}: {worked:.0f} s of trials in "
+        f"{offered:.0f} s of workers"
+    )
+    print(
+        f"{worked / usable:.0%} of the {usable:.0f} s in which worker and run were "
+        "connected to the scheduler"
     )
 
 

@@ -1,6 +1,8 @@
-"""Estimates of log Z where the exact one is known: errors, doubts and times of annealing.
+"""Estimates of log Z where the exact one is known: errors, doubts and times of
+annealing.
 
-    python benchmarks/estimates.py NAME...     # some of the measurements below; default: all of them
+    python benchmarks/estimates.py NAME...     # some of the measurements below;
+    default: all of them
 
 Machines and seeds are fixed, so that only times differ between two calls.
 """
@@ -35,7 +37,9 @@ def rbm(W: NDArray, b: NDArray, c: NDArray) -> Flat:
     return Flat(*arrays, np.zeros(0, np.float32), (len(b), len(c)))
 
 
-def random_rbm(n: int, m: int, seed: int, scale: float) -> tuple[NDArray, NDArray, NDArray]:
+def random_rbm(
+    n: int, m: int, seed: int, scale: float
+) -> tuple[NDArray, NDArray, NDArray]:
     """Return W, b and c of a normal distribution with this standard deviation."""
     random = np.random.default_rng(seed)
     W, b, c = (scale * random.standard_normal(shape) for shape in ((n, m), (n,), (m,)))
@@ -43,18 +47,27 @@ def random_rbm(n: int, m: int, seed: int, scale: float) -> tuple[NDArray, NDArra
 
 
 def narrow_rbm(seed: int, n: int = 20, m: int = 6) -> tuple[Flat, NDArray]:
-    """Return a machine with one state 12 to 40 nats above all others together, and that state."""
+    """Return a machine with one state 12 to 40 nats above all others together, and that
+    state.
+    """
     W, b, c = random_rbm(n, m, seed, 0.5)
     random, steep = np.random.default_rng(seed), 20.0
     state, depth = random.integers(0, 2, n), random.uniform(12, 40)
     W[:, 0] = steep * (2 * state - 1)
     others = W[:, 1:], b, c[1:]
-    c[0] = log_partition(*others) + depth + free_energy(state[None], *others)[0] - steep * state.sum()
+    c[0] = (
+        log_partition(*others)
+        + depth
+        + free_energy(state[None], *others)[0]
+        - steep * state.sum()
+    )
     return rbm(W, b, c), state
 
 
 def estimated(machine: Flat, rows: NDArray, seed: int, temperatures: int) -> Answer:
-    """Return the answer of AIS with 100 runs from base rates of the rows, and of the rows."""
+    """Return the answer of AIS with 100 runs from base rates of the rows, and of the
+    rows.
+    """
     how = Method("ais", temperatures=temperatures, seed=seed, checked=False)
     with one_thread():
         common, by_part = evaluate(machine, parts_of(Dataset("rows", rows), how), how)
@@ -62,31 +75,45 @@ def estimated(machine: Flat, rows: NDArray, seed: int, temperatures: int) -> Ans
 
 
 def collective(seed: int) -> Flat:
-    """Return a machine of 50 to 149 hidden units that agree on one pattern of 12 to 17 visible ones."""
+    """Return a machine of 50 to 149 hidden units that agree on one pattern of 12 to 17
+    visible ones.
+    """
     random = np.random.default_rng(seed)
     n, m, s = random.integers(12, 18), random.integers(50, 150), random.uniform(4, 12)
     x, share = 2 * random.integers(0, 2, n) - 1, random.uniform(0.3, 0.7)
     W = s / n * np.tile(x[:, None], m) + random.normal(0, 0.1, (n, m))
     b = -x * share * m * s / n * random.uniform(0.9, 1) + random.normal(0, 0.2, n)
-    c = -s * (x > 0).mean() * (1 - share) * random.uniform(0.9, 1) + random.normal(0, 0.2, m)
+    c = -s * (x > 0).mean() * (1 - share) * random.uniform(0.9, 1) + random.normal(
+        0, 0.2, m
+    )
     return rbm(W, b, c)
 
 
 def weak(seed: int) -> Flat:
-    """Return a machine of 20 to 59 visible units that are pulled weakly towards one pattern."""
+    """Return a machine of 20 to 59 visible units that are pulled weakly towards one
+    pattern.
+    """
     random = np.random.default_rng(seed)
     n, m, s = random.integers(20, 60), random.integers(18, 22), random.uniform(2, 10)
     x = 2 * random.integers(0, 2, n) - 1
     W = s / n * np.tile(x[:, None], m) + random.normal(0, 0.1, (n, m))
     b = -x * random.uniform(0, 0.6 * m * s / n) + random.normal(0, 0.2, n)
-    return rbm(W, b, -s * (x > 0).mean() * random.uniform(0, 0.8) + random.normal(0, 0.2, m))
+    return rbm(
+        W, b, -s * (x > 0).mean() * random.uniform(0, 0.8) + random.normal(0, 0.2, m)
+    )
 
 
 def two_regions(seed: int) -> Flat:
-    """Return a machine 24-18 with heavy regions around a pattern and around its mirror image."""
+    """Return a machine 24-18 with heavy regions around a pattern and around its mirror
+    image.
+    """
     random = np.random.default_rng(seed)
     x, s = random.integers(0, 2, 24), random.uniform(1, 4)
-    W, b, c = random.normal(0, 0.3, (24, 18)), random.normal(0, 0.2, 24), random.normal(0, 0.2, 18)
+    W, b, c = (
+        random.normal(0, 0.3, (24, 18)),
+        random.normal(0, 0.2, 24),
+        random.normal(0, 0.2, 18),
+    )
     for units, pattern in ((slice(0, 6), x), (slice(6, 12), 1 - x)):
         W[:, units] += s * (2 * pattern - 1)[:, None]
         c[units] -= s * pattern.sum() * random.uniform(0.5, 1)
@@ -99,58 +126,99 @@ def narrow(seed: int) -> Flat:
 
 
 def silent() -> Iterator[str]:
-    """400 machines of four kinds whose modes no row shows: errors above 1 nat, how many are not doubtful."""
+    """400 machines of four kinds whose modes no row shows: errors above 1 nat, how many
+    are not doubtful.
+    """
     for kind in (collective, two_regions, narrow, weak):
         wrong, quiet, alarms = 0, 0, 0
         for seed in range(100):
             machine = kind(seed)
-            rows = (np.random.default_rng(seed).random((20, machine.sizes[0])) < 0.3).astype(np.uint8)
+            rows = (
+                np.random.default_rng(seed).random((20, machine.sizes[0])) < 0.3
+            ).astype(np.uint8)
             found = estimated(machine, rows, seed, 100)
             error = abs(found["log_z"] - log_partition(*machine.plain))
-            wrong, quiet = wrong + (error > 1), quiet + (error > 1 and not found["doubtful"])
+            wrong, quiet = (
+                wrong + (error > 1),
+                quiet + (error > 1 and not found["doubtful"]),
+            )
             alarms += error < 0.1 and found["doubtful"]
-        yield f"{kind.__name__}: {wrong} of 100 wrong, {quiet} of these not doubtful, {alarms} false alarms"
+        yield (
+            f"{kind.__name__}: {wrong} of 100 wrong, {quiet} of these not doubtful, "
+            f"{alarms} false alarms"
+        )
 
 
 def cancelling(size: float, seed: int) -> Flat:
-    """Return a machine with weights of this size whose terms of log Z cancel; of four, one is deep."""
+    """Return a machine with weights of this size whose terms of log Z cancel; of four,
+    one is deep.
+    """
     random = np.random.default_rng(seed)
-    n, m, deep = random.integers(4, 10), random.integers(4, 8), random.integers(1, 4) * (seed % 4 == 0)
-    W = random.permuted(np.tile(np.arange(m) % 2 * 2 - 1, (n, 1)), axis=1) * random.uniform(0.5, 1.5, (n, m))
+    n, m, deep = (
+        random.integers(4, 10),
+        random.integers(4, 8),
+        random.integers(1, 4) * (seed % 4 == 0),
+    )
+    W = random.permuted(
+        np.tile(np.arange(m) % 2 * 2 - 1, (n, 1)), axis=1
+    ) * random.uniform(0.5, 1.5, (n, m))
     b = random.normal(0, 1, n) - np.maximum(size * W, 0).sum(axis=1)
     flat = rbm(size * W, b, random.normal(0, 1, m))
     if not deep:
         return flat
-    return flat._replace(start=np.full(deep, 0.5, np.float32), sizes=(int(n - deep), int(m), int(deep)))
+    return flat._replace(
+        start=np.full(deep, 0.5, np.float32), sizes=(int(n - deep), int(m), int(deep))
+    )
 
 
 def proofs() -> Iterator[str]:
-    """2,000 machines whose huge terms cancel, 500 of them deep, against sums in 80 bits.
+    """2,000 machines whose huge terms cancel, 500 of them deep, against sums in 80
+    bits.
 
-    How many proved bounds of log Z lie above it, and how many limits of the mean log-likelihood of rows, or
-    of its mean-field bound, below it.
+    How many proved bounds of log Z lie above it, and how many limits of the mean
+    log-likelihood of rows, or of its mean-field bound, below it.
     """
     for size in (1, 100, 1e4, 1e6):
         high = low = 0
         closest = [-np.inf, -np.inf]
         for seed in range(500):
             machine = cancelling(size, seed)
-            rows = np.random.default_rng(seed).permutation(states(machine.sizes[0]))[:20].astype(np.uint8)
+            rows = (
+                np.random.default_rng(seed)
+                .permutation(states(machine.sizes[0]))[:20]
+                .astype(np.uint8)
+            )
             wide = [array.astype(np.longdouble) for array in machine.plain]
-            log_z, found = reference_log_partition(*wide), estimated(machine, rows, seed, 3)
+            log_z, found = (
+                reference_log_partition(*wide),
+                estimated(machine, rows, seed, 3),
+            )
             if machine.is_deep:
-                name, posterior = "lower_bound", posterior_of(machine, rows.astype(np.float32))
+                name, posterior = (
+                    "lower_bound",
+                    posterior_of(machine, rows.astype(np.float32)),
+                )
                 deep, odd = (means.astype(np.longdouble) for means in posterior[:2])
                 lower = -energy(np.hstack([rows, deep]), odd, *wide)
-                lower += sum(entropy(means.astype(np.float64)) for means in posterior[:2])
+                lower += sum(
+                    entropy(means.astype(np.float64)) for means in posterior[:2]
+                )
             else:
-                name, lower = "log_likelihood", -free_energy(rows.astype(np.longdouble), *wide)
+                name, lower = (
+                    "log_likelihood",
+                    -free_energy(rows.astype(np.longdouble), *wide),
+                )
             most = found[f"{name}_at_most"]["mean"]
             excess = found["log_z_at_least"] - log_z, lower.mean() - log_z - most
-            closest = [max(pair) for pair in zip(closest, map(float, excess), strict=True)]
+            closest = [
+                max(pair) for pair in zip(closest, map(float, excess), strict=True)
+            ]
             high, low = high + (excess[0] > 0), low + (excess[1] > 0)
         nearest = f"closest {closest[0]:.1e} and {closest[1]:.1e} nats"
-        yield f"weights of {size:g}: {high} bounds too high, {low} limits too low, of 500; {nearest}"
+        yield (
+            f"weights of {size:g}: {high} bounds too high, {low} limits too low, of "
+            f"500; {nearest}"
+        )
 
 
 def healthy() -> Iterator[str]:
@@ -158,7 +226,9 @@ def healthy() -> Iterator[str]:
     alarms, errors = 0, []
     for seed in range(100):
         machine = rbm(*random_rbm(20, 6, seed, 0.5))
-        rows = np.random.default_rng(seed).permutation(states(20)[::1001]).astype(np.uint8)
+        rows = (
+            np.random.default_rng(seed).permutation(states(20)[::1001]).astype(np.uint8)
+        )
         found = estimated(machine, rows, seed, 1000)
         alarms += found["doubtful"]
         errors.append(found["log_z"] - log_partition(*machine.plain))
@@ -183,7 +253,12 @@ def certificate() -> Iterator[str]:
         return found
 
     likelihood.log_z_at_least = timed
-    for n, m, rows in ((784, 500, 2000), (784, 500, 60_000), (16, 200, 2000), (9, 4, 16)):
+    for n, m, rows in (
+        (784, 500, 2000),
+        (784, 500, 60_000),
+        (16, 200, 2000),
+        (9, 4, 16),
+    ):
         machine, shares = rbm(*random_rbm(n, m, 1, 0.05)), []
         x = (np.random.default_rng(1).random((rows, n)) < 0.15).astype(np.uint8)
         for _ in range(3):
@@ -195,18 +270,26 @@ def certificate() -> Iterator[str]:
 
 
 def clamped() -> Iterator[str]:
-    """20,000 samples of 8 free units: distance from the exact conditional distribution, in noise."""
+    """20,000 samples of 8 free units: distance from the exact conditional distribution,
+    in noise.
+    """
     for sampler in ("gibbs", "PT_5"):
         machine = rbm(*random_rbm(16, 6, 3, 1.0))
-        row = np.where(np.arange(16) < 8, np.nan, np.random.default_rng(2).integers(0, 2, 16))
+        row = np.where(
+            np.arange(16) < 8, np.nan, np.random.default_rng(2).integers(0, 2, 16)
+        )
         free = states(8)
         x = np.hstack([free, np.tile(row[8:], (256, 1))])
         scores = -free_energy(x, *(array.astype(np.float64) for array in machine.plain))
         p = np.exp(scores - np.logaddexp.reduce(scores))
         how = {"chains": 20_000, "steps": 50, "seed": 1}
-        found = draw_given(machine, parse_sampler(sampler), 20_000, row[None], "row", **how).samples
+        found = draw_given(
+            machine, parse_sampler(sampler), 20_000, row[None], "row", **how
+        ).samples
         share = np.bincount(found[:, :8] @ 2 ** np.arange(8), minlength=256) / 20_000
-        noise = np.sqrt(2 * p * (1 - p) / np.pi / 20_000).sum() / 2  # expected of independent samples
+        noise = (
+            np.sqrt(2 * p * (1 - p) / np.pi / 20_000).sum() / 2
+        )  # expected of independent samples
         far = abs(share - p).sum() / 2
         yield f"{sampler:<6} total variation {far:.4f}, {far / noise:.2f} x noise"
 
@@ -233,7 +316,9 @@ def workers() -> Iterator[str]:
         store, took = Results(Path(folder)).store("x"), []
         for processes in (1, 2):
             began = time.monotonic()
-            for _ in evaluate_trials(store, Method("ais"), workers=processes, again=True):
+            for _ in evaluate_trials(
+                store, Method("ais"), workers=processes, again=True
+            ):
                 pass
             took.append(time.monotonic() - began)
     yield f"{took[0]:.1f} s and {took[1]:.1f} s: {took[0] / took[1]:.2f} times as fast"
@@ -243,7 +328,9 @@ MEASUREMENTS = silent, proofs, healthy, certificate, clamped, workers
 
 if __name__ == "__main__":
     for measurement in MEASUREMENTS:
-        if measurement.__name__ in (sys.argv[1:] or [one.__name__ for one in MEASUREMENTS]):
+        if measurement.__name__ in (
+            sys.argv[1:] or [one.__name__ for one in MEASUREMENTS]
+        ):
             print(f"\n{measurement.__doc__}")
             for line in measurement():
                 print(line, flush=True)

@@ -1,9 +1,11 @@
-"""Coverage-guided fuzzing of the readers; a development tool that needs the extra ``fuzz`` (atheris).
+"""Coverage-guided fuzzing of the readers; a development tool that needs the extra
+``fuzz`` (atheris).
 
     python benchmarks/fuzz.py npz --minutes 10 --folder fuzz/
 
-tries changed inputs for some minutes, keeps those that reach new code in FOLDER/READER/corpus, and one input
-of each kind of finding, an exception that is no CbmError, in FOLDER/READER/found.
+tries changed inputs for some minutes, keeps those that reach new code in
+FOLDER/READER/corpus, and one input of each kind of finding, an exception that is no
+CbmError, in FOLDER/READER/found.
 """
 
 import argparse
@@ -44,7 +46,10 @@ from tests.builders import arrays as packed
 from tests.networks import layered, machine_file
 
 ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)
-PLACE = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)) / "input"
+PLACE = (
+    Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    / "input"
+)
 
 
 def from_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -82,19 +87,36 @@ def settings(content: bytes) -> None:
 
 def state() -> bytes:
     """Return the state of a trial."""
-    vectors = {f"state_{name}": np.zeros((2, 2), np.float32) for name in ("W", "b", "c", "mu", "lam")}
-    return packed(**vectors, update=np.array(3), curve=np.zeros((1, 3)), start=np.array(""))
+    vectors = {
+        f"state_{name}": np.zeros((2, 2), np.float32)
+        for name in ("W", "b", "c", "mu", "lam")
+    }
+    return packed(
+        **vectors, update=np.array(3), curve=np.zeros((1, 3)), start=np.array("")
+    )
 
 
 KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
-FILES = [packed(**machine_file(layered(sizes, 1), kind)) for kind, sizes in KINDS.items()]
-TEXT = [lines(ROWS), lines(ROWS, " "), lines(ROWS, ";", "\r\n"), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1 # x\n"]
+FILES = [
+    packed(**machine_file(layered(sizes, 1), kind)) for kind, sizes in KINDS.items()
+]
+TEXT = [
+    lines(ROWS),
+    lines(ROWS, " "),
+    lines(ROWS, ";", "\r\n"),
+    b"a,b\n0,1\n",
+    b"1 1:1 3:0.5\n-1 2:1 # x\n",
+]
 LIMIT = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
 
 
 def results() -> tuple[Callable[[bytes], object], list[bytes]]:
-    """Read a results folder with a changed file: the first byte of an input says which one."""
-    journal._digest = lambda content: b"0" * 16  # else few inputs get behind the checksums
+    """Read a results folder with a changed file: the first byte of an input says which
+    one.
+    """
+    journal._digest = lambda content: (
+        b"0" * 16
+    )  # else few inputs get behind the checksums
     folder = Path(tempfile.mkdtemp(prefix="cbm-fuzz-"))
     atexit.register(shutil.rmtree, folder)
     grid = folder / "grid.yaml"
@@ -102,9 +124,14 @@ def results() -> tuple[Callable[[bytes], object], list[bytes]]:
     code = "from cbm_cli.cli import main; main()"
     command = [sys.executable, "-c", code, "run", grid, "-j", "0", "-o", folder / "out"]
     subprocess.run(command, check=True)
-    files = [folder / "out/bars" / name for name in ("manifest.json", "summary.csv", "trials.jsonl")]
+    files = [
+        folder / "out/bars" / name
+        for name in ("manifest.json", "summary.csv", "trials.jsonl")
+    ]
     for path in files:
-        path.write_bytes(re.sub(rb'"[0-9a-f]{16}"}', b'"0000000000000000"}', path.read_bytes()))
+        path.write_bytes(
+            re.sub(rb'"[0-9a-f]{16}"}', b'"0000000000000000"}', path.read_bytes())
+        )
     contents = [path.read_bytes() for path in files]
 
     def read(content: bytes) -> None:
@@ -125,12 +152,28 @@ def results() -> tuple[Callable[[bytes], object], list[bytes]]:
 
 
 READERS = {
-    "grid": (from_file(read_grid), [GRID.encode(), *(grid_text(kind).encode() for kind in MACHINES)]),
-    "set": (settings, [b"learning_rate={start: 1, steps: 0.1 from 3 epochs}", b"data.flip=yes", b"batch=4"]),
+    "grid": (
+        from_file(read_grid),
+        [text.encode() for text in (GRID, *map(grid_text, MACHINES))],
+    ),
+    "set": (
+        settings,
+        [
+            b"learning_rate={start: 1, steps: 0.1 from 3 epochs}",
+            b"data.flip=yes",
+            b"batch=4",
+        ],
+    ),
     "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"PCD-3", b"exact", b"00"]),
     "text": (from_file(read_rows), [*TEXT, gzip.compress(TEXT[0])]),
-    "npy": (from_file(read_rows), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
-    "npz": (from_file(read_rows), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
+    "npy": (
+        from_file(read_rows),
+        [packed(array) for array in (ROWS, ROWS.astype(">f4"), ROWS.T)],
+    ),
+    "npz": (
+        from_file(read_rows),
+        [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])],
+    ),
     "idx": (from_file(read_rows), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "machine": (from_file(read_machine), FILES),
     "state": (from_file(read_progress), [state()]),
@@ -157,7 +200,9 @@ class Findings:
             kind = type(error).__name__, frame.filename, frame.lineno
             if kind not in self.kinds:
                 self.kinds.add(kind)
-                (self.folder / hashlib.sha1(content).hexdigest()[:10]).write_bytes(content)
+                (self.folder / hashlib.sha1(content).hexdigest()[:10]).write_bytes(
+                    content
+                )
                 print("FOUND", *kind, str(error)[:100], flush=True)
 
 
@@ -174,11 +219,15 @@ def main() -> None:
     if asked.list or not asked.reader:
         print(*READERS, "results")
         return
-    atexit.register(lambda: os._exit(bool(findings.kinds)))  # libFuzzer would exit with 0
+    atexit.register(
+        lambda: os._exit(bool(findings.kinds))
+    )  # libFuzzer would exit with 0
     warnings.simplefilter("ignore")
     for module in (arrays, formats):
         module.MOST_BYTES = LIMIT
-    zipfile.ZipExtFile._update_crc = lambda self, data: None  # else few inputs get behind the checksums
+    zipfile.ZipExtFile._update_crc = lambda self, data: (
+        None
+    )  # else few inputs get behind the checksums
     reader, seeds = results() if asked.reader == "results" else READERS[asked.reader]
     folder = asked.folder / asked.reader
     corpus = folder / "corpus"
@@ -192,13 +241,22 @@ def main() -> None:
         "-timeout=20",
         "-rss_limit_mb=4000",
     )
-    options = [sys.argv[0], *limits, f"-artifact_prefix={folder}/", "-verbosity=0", str(corpus)]
+    options = [
+        sys.argv[0],
+        *limits,
+        f"-artifact_prefix={folder}/",
+        "-verbosity=0",
+        str(corpus),
+    ]
 
     def count(content: bytes) -> None:
         findings(content)
         if findings.runs % 1000 == 0:
             minutes = (time.monotonic() - began) / 60
-            text = f"{minutes:.1f} min, {findings.runs:,} inputs, {len(findings.kinds)} findings\n"
+            text = (
+                f"{minutes:.1f} min, {findings.runs:,} inputs, "
+                f"{len(findings.kinds)} findings\n"
+            )
             (folder / "report.txt").write_text(f"{asked.reader}: {text}")
 
     atheris.Setup(options, count)

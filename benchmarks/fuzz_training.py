@@ -2,9 +2,9 @@
 
     python benchmarks/fuzz_training.py --minutes 3 --seed 1
 
-The kernels and `tests.oracles.Trainer`, which follows cbm_cli/reference.py, make three updates of RBMs and of
-deep machines of 1 to 513 units with the same random numbers. It prints what differs;
-tests/science/test_training.py does so for some of them.
+The kernels and `tests.oracles.Trainer`, which follows cbm_cli/reference.py, make three
+updates of RBMs and of deep machines of 1 to 513 units with the same random numbers. It
+prints what differs; tests/science/test_training.py does so for some of them.
 """
 
 import argparse

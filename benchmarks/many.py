@@ -1,9 +1,10 @@
-"""What a trial costs beside its training: planning, sending, writing, resuming and reading many short trials.
+"""What a trial costs beside its training: planning, sending, writing, resuming and
+reading many short trials.
 
     python benchmarks/many.py --trials 100000
 
-Prints seconds and milliseconds per trial of `cbm run`, of the same command again, and of `cbm table`; the
-memory of the coordinator; the number of files and their size.
+Prints seconds and milliseconds per trial of `cbm run`, of the same command again, and
+of `cbm table`; the memory of the coordinator; the number of files and their size.
 """
 
 import argparse
@@ -30,14 +31,23 @@ experiments:
 
 
 def measured(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Return the seconds of a command and the largest memory (MB) of its own process."""
+    """Return the seconds of a command and the largest memory (MB) of its own
+    process.
+    """
     began, largest = time.perf_counter(), 0.0
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     while process.poll() is None:
         try:
             status = Path(f"/proc/{process.pid}/status").read_text()
             largest = max(
-                largest, *(float(line.split()[1]) / 1024 for line in status.splitlines() if "HWM" in line)
+                largest,
+                *(
+                    float(line.split()[1]) / 1024
+                    for line in status.splitlines()
+                    if "HWM" in line
+                ),
             )
         except (OSError, TypeError):
             pass
@@ -60,18 +70,26 @@ def main() -> None:
         grid.write_text(GRID.format(rates=rates, trials=choice.trials // choice.cells))
         run = [*cbm, "run", str(grid), "-o", str(out), "-j", choice.jobs]
         subprocess.run(
-            [*run[:-4], "-o", f"{folder}/warm", "--trials", "1", "--set", "offsets=00"], check=True
+            [*run[:-4], "-o", f"{folder}/warm", "--trials", "1", "--set", "offsets=00"],
+            check=True,
         )
         commands = {"run": run, "run again": run, "table": [*cbm, "table", str(out)]}
         print("| command | seconds | ms a trial | memory |\n|---|---|---|---|")
         for name, command in commands.items():
             seconds, memory = measured(command, os.environ | {"COLUMNS": "200"})
             print(
-                f"| {name} | {seconds:.1f} | {1000 * seconds / choice.trials:.2f} | {memory:.0f} MB |",
+                (
+                    f"| {name} | {seconds:.1f} | {1000 * seconds / choice.trials:.2f} "
+                    "| "
+                    f"{memory:.0f} MB |"
+                ),
                 flush=True,
             )
         found = [path for path in out.rglob("*") if path.is_file()]
-        print(f"{len(found):,} files, {sum(path.stat().st_size for path in found) / 1e6:.0f} MB")
+        print(
+            f"{len(found):,} files, "
+            f"{sum(path.stat().st_size for path in found) / 1e6:.0f} MB"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The same works in NumPy and PyTorch, written once for both, and scikit-learn's where it has them.
+"""The same works in NumPy and PyTorch, written once for both, and scikit-learn's where
+it has them.
 
-Peers of centered machines are centered as dd^b_s; those of deep machines and auto encoders are not, and do
-a little less. Every product is made as often as by cbm: chains carry hidden states.
+Peers of centered machines are centered as dd^b_s; those of deep machines and auto
+encoders are not, and do a little less. Every product is made as often as by cbm: chains
+carry hidden states.
 """
 
 from collections.abc import Callable
@@ -31,7 +33,9 @@ class Library(NamedTuple):
 
 
 def libraries(dtype: str = "float32") -> dict[str, Library]:
-    """NumPy and, where it is installed, PyTorch on one thread, by the names of their rows."""
+    """NumPy and, where it is installed, PyTorch on one thread, by the names of their
+    rows.
+    """
     np.seterr(over="ignore")  # in exp(-a), where the sigmoid is 0
     rng = np.random.default_rng(1)
     found = {
@@ -49,12 +53,21 @@ def libraries(dtype: str = "float32") -> dict[str, Library]:
 
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        functions = torch.addmm, torch.sigmoid, torch.nn.functional.softplus, torch.bernoulli
-        found[f"torch {dtype}"] = Library(torch, lambda a: torch.from_numpy(a.astype(dtype)), *functions)
+        functions = (
+            torch.addmm,
+            torch.sigmoid,
+            torch.nn.functional.softplus,
+            torch.bernoulli,
+        )
+        found[f"torch {dtype}"] = Library(
+            torch, lambda a: torch.from_numpy(a.astype(dtype)), *functions
+        )
     return found
 
 
-def both(work: Callable[..., Work], *arguments: Any, dtype: str = "float32") -> dict[str, Work]:
+def both(
+    work: Callable[..., Work], *arguments: Any, dtype: str = "float32"
+) -> dict[str, Work]:
     """A work in both libraries."""
     return {name: work(lib, *arguments) for name, lib in libraries(dtype).items()}
 
@@ -70,10 +83,20 @@ def weights(lib: Library, *shape: int) -> Any:
     return lib.array(0.01 * np.random.default_rng(1).standard_normal(shape))
 
 
-def training(lib: Library, data: Dataset, m: int, sampler: str = "PCD-1", batch: int = BATCH) -> Work:
+def training(
+    lib: Library, data: Dataset, m: int, sampler: str = "PCD-1", batch: int = BATCH
+) -> Work:
     """Updates of an RBM with m hidden units by CD-1, PCD-1, or PT_T with one ladder."""
-    n, T = data.width, int(sampler.removeprefix("PT_")) if sampler.startswith("PT_") else 1
-    W, b, c, lam = weights(lib, n, m), weights(lib, n), weights(lib, m), lib.array(np.full(m, 0.5))
+    n, T = (
+        data.width,
+        int(sampler.removeprefix("PT_")) if sampler.startswith("PT_") else 1,
+    )
+    W, b, c, lam = (
+        weights(lib, n, m),
+        weights(lib, n),
+        weights(lib, m),
+        lib.array(np.full(m, 0.5)),
+    )
     h = lib.draw(lib.array(np.full((T if T > 1 else batch, m), 0.5)))
     beta, share = lib.array(np.linspace(0, 1, T)), RATE / batch
     next_batch = batches(lib, data.train, batch)
@@ -86,11 +109,19 @@ def training(lib: Library, data: Dataset, m: int, sampler: str = "PCD-1", batch:
             if T > 1:
                 x, h_m, h = tempered(lib, (W, b, c), beta, h, batch)
             else:
-                x = lib.draw(lib.sigmoid(lib.add_product(b, lib.draw(h_d) if sampler == "CD-1" else h, W.T)))
+                x = lib.draw(
+                    lib.sigmoid(
+                        lib.add_product(
+                            b, lib.draw(h_d) if sampler == "CD-1" else h, W.T
+                        )
+                    )
+                )
                 h_m = lib.sigmoid(lib.add_product(c, x, W))
                 h = lib.draw(h_m)
             mu, lam = x_d.mean(0), 0.99 * lam + 0.01 * h_d.mean(0)
-            step = lib.add_product((mu - x).T @ (share * (h_m - lam)), (x_d - mu).T, share * (h_d - lam))
+            step = lib.add_product(
+                (mu - x).T @ (share * (h_m - lam)), (x_d - mu).T, share * (h_d - lam)
+            )
             W += step
             b += RATE * (mu - x.mean(0)) - step @ lam
             c += RATE * (h_d.mean(0) - h_m.mean(0)) - mu @ step
@@ -98,8 +129,12 @@ def training(lib: Library, data: Dataset, m: int, sampler: str = "PCD-1", batch:
     return work
 
 
-def tempered(lib: Library, machine: tuple, beta: Any, h: Any, rows: int) -> tuple[Any, Any, Any]:
-    """Samples x (rows, N) of the coldest chain, their hidden means, and the hidden states of all chains."""
+def tempered(
+    lib: Library, machine: tuple, beta: Any, h: Any, rows: int
+) -> tuple[Any, Any, Any]:
+    """Samples x (rows, N) of the coldest chain, their hidden means, and the hidden
+    states of all chains.
+    """
     (W, b, c), T, samples = machine, len(beta), []
     for sweep in range(rows):
         x = lib.draw(lib.sigmoid(beta[:, None] * lib.add_product(b, h, W.T)))
@@ -120,7 +155,10 @@ def deep_training(lib: Library, data: Dataset, m1: int, m2: int, rounds: int) ->
     """Updates of a DBM with two hidden layers by PCD-1."""
     W1, W2 = weights(lib, data.width, m1), weights(lib, m1, m2)
     b, c, d = (weights(lib, size) for size in (data.width, m1, m2))
-    start, next_batch = lib.array(np.full((BATCH, m2), 0.5)), batches(lib, data.train, BATCH)
+    start, next_batch = (
+        lib.array(np.full((BATCH, m2), 0.5)),
+        batches(lib, data.train, BATCH),
+    )
     h1, share = lib.draw(lib.array(np.full((BATCH, m1), 0.5))), RATE / BATCH
 
     def work(times: int) -> None:
@@ -146,7 +184,9 @@ def deep_training(lib: Library, data: Dataset, m1: int, m2: int, rounds: int) ->
 
 
 def natural(lib: Library, data: Dataset, m: int) -> Work:
-    """Updates of a tiny RBM, an exponential family in (x h, x, h), by its exact natural gradient."""
+    """Updates of a tiny RBM, an exponential family in (x h, x, h), by its exact natural
+    gradient.
+    """
     n, rows = data.width, lib.array(data.train)
     states = (np.arange(2 ** (n + m))[:, None] >> np.arange(n + m)) & 1
 
@@ -154,23 +194,32 @@ def natural(lib: Library, data: Dataset, m: int) -> Work:
         products = (x[:, :, None] * h[:, None, :]).reshape(len(x), n * m)
         return lib.own.concatenate([products, x, h], 1)
 
-    theta, every = weights(lib, n * m + n + m), statistics(*map(lib.array, (states[:, :n], states[:, n:])))
+    theta, every = (
+        weights(lib, n * m + n + m),
+        statistics(*map(lib.array, (states[:, :n], states[:, n:]))),
+    )
 
     def work(times: int) -> None:
         nonlocal theta
         for _ in range(times):
-            h = lib.sigmoid(lib.add_product(theta[-m:], rows, theta[: n * m].reshape(n, m)))
+            h = lib.sigmoid(
+                lib.add_product(theta[-m:], rows, theta[: n * m].reshape(n, m))
+            )
             p = lib.own.exp(every @ theta)
             p = p / p.sum()
             mean = p @ every
             fisher = every.T @ (p[:, None] * every) - mean[:, None] * mean
-            theta += 1e-6 * lib.own.linalg.solve(fisher, statistics(rows, h).mean(0) - mean)
+            theta += 1e-6 * lib.own.linalg.solve(
+                fisher, statistics(rows, h).mean(0) - mean
+            )
 
     return work
 
 
 def encoding(lib: Library, data: Dataset, m: int) -> Work:
-    """Updates of an auto encoder with tied weights, sigmoid units and the cross entropy."""
+    """Updates of an auto encoder with tied weights, sigmoid units and the cross
+    entropy.
+    """
     W, b, c = weights(lib, data.width, m), weights(lib, data.width), weights(lib, m)
     next_batch = batches(lib, data.train, BATCH)
 
@@ -188,7 +237,9 @@ def encoding(lib: Library, data: Dataset, m: int) -> Work:
     return work
 
 
-def annealing(lib: Library, machine: Plain, base: np.ndarray, temperatures: int, runs: int) -> Work:
+def annealing(
+    lib: Library, machine: Plain, base: np.ndarray, temperatures: int, runs: int
+) -> Work:
     """Estimates of log Z by AIS."""
     W, b, c, base_b = map(lib.array, (*machine, base))
     betas = [float(beta) for beta in schedule(temperatures)]
@@ -198,22 +249,32 @@ def annealing(lib: Library, machine: Plain, base: np.ndarray, temperatures: int,
         to_h, log_weight = lib.add_product(c, x, W), 0
         for here, there in pairwise(betas):
             h = lib.draw(lib.sigmoid(here * to_h))
-            x = lib.draw(lib.sigmoid((1 - here) * base_b + here * lib.add_product(b, h, W.T)))
+            x = lib.draw(
+                lib.sigmoid((1 - here) * base_b + here * lib.add_product(b, h, W.T))
+            )
             to_h = lib.add_product(c, x, W)
             log_weight += (there - here) * (x @ (b - base_b))
-            log_weight += (lib.softplus(there * to_h) - lib.softplus(here * to_h)).sum(1)
-        return float(np.logaddexp.reduce(log_weight) - np.log(runs)) + log_z_of_base(base, len(c))
+            log_weight += (lib.softplus(there * to_h) - lib.softplus(here * to_h)).sum(
+                1
+            )
+        return float(np.logaddexp.reduce(log_weight) - np.log(runs)) + log_z_of_base(
+            base, len(c)
+        )
 
     return lambda n: [estimate() for _ in range(n)]
 
 
-def likelihood(lib: Library, machine: Plain, rows: np.ndarray, block: int = 6000) -> Work:
+def likelihood(
+    lib: Library, machine: Plain, rows: np.ndarray, block: int = 6000
+) -> Work:
     """Mean log-likelihoods of the rows plus log Z."""
     W, b, c = map(lib.array, machine)
 
     def mean() -> float:
         blocks = (lib.array(rows[i : i + block]) for i in range(0, len(rows), block))
-        scores = [(x @ b).sum() + lib.softplus(lib.add_product(c, x, W)).sum() for x in blocks]
+        scores = [
+            (x @ b).sum() + lib.softplus(lib.add_product(c, x, W)).sum() for x in blocks
+        ]
         return float(sum(scores)) / len(rows)
 
     return lambda n: [mean() for _ in range(n)]
@@ -226,22 +287,39 @@ def log_partition(lib: Library, machine: Plain, block: int = 4096) -> Work:
 
     def log_z() -> float:
         starts = range(0, 2 ** len(c), block)
-        blocks = (lib.array((np.arange(k, k + block)[:, None] >> bits) & 1) for k in starts)
-        values = [h @ c + lib.softplus(lib.add_product(b, h, W.T)).sum(1) for h in blocks]
+        blocks = (
+            lib.array((np.arange(k, k + block)[:, None] >> bits) & 1) for k in starts
+        )
+        values = [
+            h @ c + lib.softplus(lib.add_product(b, h, W.T)).sum(1) for h in blocks
+        ]
         return float(np.logaddexp.reduce(lib.own.concatenate(values)))
 
     return lambda n: [log_z() for _ in range(n)]
 
 
-def of_scikit_learn(data: Dataset, m: int, batch: int = BATCH, encodes: bool = False) -> dict[str, Work]:
-    """BernoulliRBM (PCD-1, plain gradient), or MLPRegressor (untied weights, squared errors)."""
+def of_scikit_learn(
+    data: Dataset, m: int, batch: int = BATCH, encodes: bool = False
+) -> dict[str, Work]:
+    """BernoulliRBM (PCD-1, plain gradient), or MLPRegressor (untied weights, squared
+    errors).
+    """
     if not find_spec("sklearn"):
         return {}
     from sklearn.neural_network import BernoulliRBM, MLPRegressor
 
     rows = data.train[:batch].astype(np.float32)
     if encodes:
-        machine = MLPRegressor(hidden_layer_sizes=(m,), activation="logistic", solver="sgd", batch_size=batch)
-        return {"scikit-learn": lambda n: [machine.partial_fit(rows, rows) for _ in range(n)]}
+        machine = MLPRegressor(
+            hidden_layer_sizes=(m,),
+            activation="logistic",
+            solver="sgd",
+            batch_size=batch,
+        )
+        return {
+            "scikit-learn": lambda n: [
+                machine.partial_fit(rows, rows) for _ in range(n)
+            ]
+        }
     machine = BernoulliRBM(m, learning_rate=RATE, batch_size=batch, random_state=1)
     return {"scikit-learn": lambda n: [machine.partial_fit(rows) for _ in range(n)]}

@@ -1,10 +1,12 @@
-"""Time products of binary rows beside sgemm; print a Markdown table of time / time of sgemm.
+"""Time products of binary rows beside sgemm; print a Markdown table of time / time of
+sgemm.
 
     python benchmarks/products.py [--rounds 7]
 
-Rows x (R, K) of zeros and ones times W (K, M), packing included, for shares of the units that are on; x' W,
-as in a gradient, has x (K, R), packed by columns. "Held" are products that share one W, which was copied
-before. One thread; each pair is timed in turn. speed.py says how to choose another instruction set.
+Rows x (R, K) of zeros and ones times W (K, M), packing included, for shares of the
+units that are on; x' W, as in a gradient, has x (K, R), packed by columns. "Held" are
+products that share one W, which was copied before. One thread; each pair is timed in
+turn. speed.py says how to choose another instruction set.
 """
 
 import os
@@ -15,7 +17,13 @@ import numpy as np
 from timing import Work, arguments, medians, sgemms, target
 
 from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.products import binary_product, bits_product, hold, make_bits, pack_columns
+from cbm_cli.kernels.products import (
+    binary_product,
+    bits_product,
+    hold,
+    make_bits,
+    pack_columns,
+)
 
 SHARES = 0.02, 0.04, 0.13, 0.25, 0.5, 0.75, 0.96
 SHAPES = (  # rows R, units K, columns M
@@ -42,13 +50,28 @@ def _multiply_columns(x, bits, W, out, n):
         bits_product(bits, W, False, out)
 
 
-def works(product: str, rows: int, units: int, columns: int, share: float) -> dict[str, Work]:
-    """A product by both ways; x has as many rows as the result, or as many columns where it is turned."""
+def works(
+    product: str, rows: int, units: int, columns: int, share: float
+) -> dict[str, Work]:
+    """A product by both ways; x has as many rows as the result, or as many columns
+    where it is turned.
+    """
     product, _, held = product.partition(", ")
-    rng, by_columns, turned = np.random.default_rng(0), product == "x' W", product == "x W'"
-    x = (rng.random((units, rows) if by_columns else (rows, units)) < share).astype(np.float32)
-    W = rng.standard_normal((columns, units) if turned else (units, columns), np.float32)
-    out, bits = np.empty((rows, columns), np.float32), make_bits(rows, units, columns if held else 0)
+    rng, by_columns, turned = (
+        np.random.default_rng(0),
+        product == "x' W",
+        product == "x W'",
+    )
+    x = (rng.random((units, rows) if by_columns else (rows, units)) < share).astype(
+        np.float32
+    )
+    W = rng.standard_normal(
+        (columns, units) if turned else (units, columns), np.float32
+    )
+    out, bits = (
+        np.empty((rows, columns), np.float32),
+        make_bits(rows, units, columns if held else 0),
+    )
     hold(W, turned, bits)
 
     def ours(n: int) -> None:

@@ -1,4 +1,6 @@
-"""Works timed in turn, the matrix products that bound them, and the rows of a Markdown table."""
+"""Works timed in turn, the matrix products that bound them, and the rows of a Markdown
+table.
+"""
 
 import argparse
 import statistics
@@ -22,19 +24,31 @@ UNITS = (1, "s"), (1e3, "ms"), (1e6, "us")
 def arguments(description: str) -> argparse.ArgumentParser:
     """A parser that knows the number of rounds."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7, help="turns of every work (default: 7)")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="turns of every work (default: 7)"
+    )
     return parser
 
 
 def target() -> str:
-    """The processor that the kernels are compiled for, and the one whose sgemm OpenBLAS has chosen."""
-    cores = {info["architecture"] for info in threadpool_info() if info["internal_api"] == "openblas"}
+    """The processor that the kernels are compiled for, and the one whose sgemm OpenBLAS
+    has chosen.
+    """
+    cores = {
+        info["architecture"]
+        for info in threadpool_info()
+        if info["internal_api"] == "openblas"
+    }
     kernels = numba.config.CPU_NAME or get_host_cpu_name()
-    return f"kernels for {kernels}, OpenBLAS for {', '.join(sorted(cores))} on one thread"
+    return (
+        f"kernels for {kernels}, OpenBLAS for {', '.join(sorted(cores))} on one thread"
+    )
 
 
 def medians(works: dict[str, Work], rounds: int) -> dict[str, float]:
-    """Seconds of one repetition of each work: medians over rounds in which every work has its turn."""
+    """Seconds of one repetition of each work: medians over rounds in which every work
+    has its turn.
+    """
     repetitions = {name: _repetitions(work) for name, work in works.items()}
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -60,16 +74,28 @@ def _seconds(work: Work, n: int) -> float:
 
 def head() -> None:
     """Print the head of the table."""
-    print("| work | who | time | / cbm | / products | reach |\n|---|---|---|---|---|---|")
+    print(
+        "| work | who | time | / cbm | / products | reach |\n|---|---|---|---|---|---|"
+    )
 
 
 def show(title: str, reach: str, times: dict[str, float]) -> None:
     """Print a row for each work; ``reach`` is for the first."""
     for who, seconds in times.items():
-        scale, unit = next((unit for unit in UNITS if seconds * unit[0] >= 1), UNITS[-1])
-        ratios = [f"{seconds / times[other]:.2f}" if other in times else "" for other in ("cbm", "products")]
+        scale, unit = next(
+            (unit for unit in UNITS if seconds * unit[0] >= 1), UNITS[-1]
+        )
+        ratios = [
+            f"{seconds / times[other]:.2f}" if other in times else ""
+            for other in ("cbm", "products")
+        ]
         print(
-            f"| {title} | {who} | {seconds * scale:.3g} {unit} | {' | '.join(ratios)} | {reach} |", flush=True
+            (
+                f"| {title} | {who} | {seconds * scale:.3g} {unit} | "
+                f"{' | '.join(ratios)} "
+                f"| {reach} |"
+            ),
+            flush=True,
         )
         title = reach = ""
 
@@ -80,18 +106,27 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def sgemms(arrays: dict[str, np.ndarray], *products: str) -> Work:
-    """The sgemms of a work alone, in compiled code; each is written as ``x W``, ``h W'`` or ``x' h``."""
+    """The sgemms of a work alone, in compiled code; each is written as ``x W``, ``h
+    W'`` or ``x' h``.
+    """
     different = list(dict.fromkeys(products))
     order = np.array([different.index(product) for product in products])
     calls = tuple(_call(arrays, *product.split()) for product in different)
     return lambda n: _multiply(calls, order, n)
 
 
-def _call(arrays: dict[str, np.ndarray], left: str, right: str) -> tuple[int, np.ndarray, ...]:
+def _call(
+    arrays: dict[str, np.ndarray], left: str, right: str
+) -> tuple[int, np.ndarray, ...]:
     """Which product it is, a, b, and an array for the result."""
     a, b = arrays[left.rstrip("'")], arrays[right.rstrip("'")]
     rows, columns = a.shape[left.endswith("'")], b.shape[not right.endswith("'")]
-    return 2 * left.endswith("'") + right.endswith("'"), a, b, np.empty((rows, columns), np.float32)
+    return (
+        2 * left.endswith("'") + right.endswith("'"),
+        a,
+        b,
+        np.empty((rows, columns), np.float32),
+    )
 
 
 @lean
@@ -107,8 +142,12 @@ def _multiply(calls, order, n):
                 product_tn(a, b, out)
 
 
-def products_of_training(n: int, m: int, batch: int, chains: int = 0, sweeps: int = 1) -> Work:
-    """The products of an update: the data's, two of every sweep of the chains, two of the gradient."""
+def products_of_training(
+    n: int, m: int, batch: int, chains: int = 0, sweeps: int = 1
+) -> Work:
+    """The products of an update: the data's, two of every sweep of the chains, two of
+    the gradient.
+    """
     arrays = {"W": numbers(n, m), "x": numbers(batch, n), "h": numbers(batch, m)}
     arrays |= {"X": arrays["x"][: chains or batch], "H": arrays["h"][: chains or batch]}
     return sgemms(arrays, "x W", *["H W'", "X W"] * sweeps, "x' h", "x' h")

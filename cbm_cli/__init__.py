@@ -1,7 +1,7 @@
 """Train and compare centered binary Boltzmann machines from YAML experiment grids.
 
-The command line is ``cbm``. In Python, ``import cbm_cli as cbm`` gives ``cbm.load``, ``cbm.open_results``,
-``cbm.run`` and ``cbm.data``; see docs/python.md.
+The command line is ``cbm``. In Python, ``import cbm_cli as cbm`` gives ``cbm.load``,
+``cbm.open_results``, ``cbm.run`` and ``cbm.data``; see docs/python.md.
 """
 
 from importlib import import_module
@@ -19,7 +19,9 @@ __all__ = ["__version__", "data", "load", "open_results", "run"]
 def __getattr__(name: str) -> object:
     """Import the Python interface when it is first used."""
     if name in __all__:
-        return getattr(import_module("cbm_cli.machine" if name == "load" else "cbm_cli.api"), name)
+        return getattr(
+            import_module("cbm_cli.machine" if name == "load" else "cbm_cli.api"), name
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,6 +1,8 @@
-"""Arrays in NPY and NPZ files, which may be hostile: damaged, huge and pickled ones are refused.
+"""Arrays in NPY and NPZ files, which may be hostile: damaged, huge and pickled ones are
+refused.
 
-A file costs no more memory than the arrays that are asked for, and they no more than `MOST_BYTES`.
+A file costs no more memory than the arrays that are asked for, and they no more than
+`MOST_BYTES`.
 """
 
 import io
@@ -36,14 +38,22 @@ class Header(NamedTuple):
 def read_npz(
     source: Path | BinaryIO, names: Collection[str] | None = None, where: str = ""
 ) -> dict[str, NDArray]:
-    """Return the arrays of an NPZ file by name: all, or those of ``names`` that are there.
+    """Return the arrays of an NPZ file by name: all, or those of ``names`` that are
+    there.
 
-    Raises CbmError, which begins with ``where`` (default: the path), if the file is missing, damaged, holds
-    anything but plain arrays among those that are asked for, or more of them than `MOST_BYTES`.
+    Raises CbmError, which begins with ``where`` (default: the path), if the file is
+    missing, damaged, holds anything but plain arrays among those that are asked for, or
+    more of them than `MOST_BYTES`.
     """
     with located(where or (source if isinstance(source, Path) else ""), "NPZ"):
-        archive = zipfile.ZipFile(io.BytesIO(content_of(source)) if isinstance(source, Path) else source)
-        members = {name: one for name, one in _members(archive).items() if names is None or name in names}
+        archive = zipfile.ZipFile(
+            io.BytesIO(content_of(source)) if isinstance(source, Path) else source
+        )
+        members = {
+            name: one
+            for name, one in _members(archive).items()
+            if names is None or name in names
+        }
         check_size(sum(member.file_size for member in members.values()))
         arrays = {}
         for name, member in members.items():
@@ -53,12 +63,18 @@ def read_npz(
 
 
 def npz_of(arrays: Mapping[str, NDArray]) -> bytes:
-    """Return an NPZ file like that of `numpy.savez`, which takes twice as long for small arrays."""
+    """Return an NPZ file like that of `numpy.savez`, which takes twice as long for
+    small arrays.
+    """
     with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
         for name, array in arrays.items():
-            entry = zipfile.ZipInfo(f"{name}.npy")  # of 1980, so that the same arrays are the same bytes
+            entry = zipfile.ZipInfo(
+                f"{name}.npy"
+            )  # of 1980, so that the same arrays are the same bytes
             entry.external_attr = 0o600 << 16  # who may read the unpacked file
-            archive.writestr(entry, _header_of(array.dtype, array.shape) + array.tobytes())
+            archive.writestr(
+                entry, _header_of(array.dtype, array.shape) + array.tobytes()
+            )
     return stream.getvalue()
 
 
@@ -71,7 +87,9 @@ def _header_of(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
 
 
 def npz_headers(source: BinaryIO) -> dict[str, Header]:
-    """Return the headers of the arrays of an NPZ file by name, without reading them; raises as `read_npz`."""
+    """Return the headers of the arrays of an NPZ file by name, without reading them;
+    raises as `read_npz`.
+    """
     headers = {}
     with zipfile.ZipFile(source) as archive:
         for name, member in _members(archive).items():
@@ -81,33 +99,53 @@ def npz_headers(source: BinaryIO) -> dict[str, Header]:
 
 
 def read_npy(content: bytes) -> NDArray:
-    """Return the array of an NPY file; ValueError or CbmError, among others, for a damaged one."""
+    """Return the array of an NPY file; ValueError or CbmError, among others, for a
+    damaged one.
+    """
     stream = io.BytesIO(content)
     header = _header(stream)
     if header.dtype.hasobject:
-        raise CbmError("holds pickled objects; save plain arrays, since reading objects can run code")
-    values, size = memoryview(content)[stream.tell() :], prod(header.shape) * header.dtype.itemsize
+        raise CbmError(
+            "holds pickled objects; save plain arrays, since reading objects can "
+            "run "
+            "code"
+        )
+    values, size = (
+        memoryview(content)[stream.tell() :],
+        prod(header.shape) * header.dtype.itemsize,
+    )
     if len(values) != size:
         raise ValueError(f"{len(values):,} bytes of the {size:,} in its header")
-    if header.dtype.kind == "U" and (np.frombuffer(values, f"{header.dtype.str[0]}u4") > maxunicode).any():
+    if (
+        header.dtype.kind == "U"
+        and (np.frombuffer(values, f"{header.dtype.str[0]}u4") > maxunicode).any()
+    ):
         raise ValueError("text of characters that do not exist")
-    array = np.ndarray(header.shape, header.dtype, values, order="F" if header.by_columns else "C")
+    array = np.ndarray(
+        header.shape, header.dtype, values, order="F" if header.by_columns else "C"
+    )
     return array.copy("K")
 
 
 def content_of(path: Path) -> bytes:
-    """Return the bytes of a file; OSError also for huge ones, and for pipes, which may have no end."""
+    """Return the bytes of a file; OSError also for huge ones, and for pipes, which may
+    have no end.
+    """
     found = path.stat()
     if not S_ISREG(found.st_mode):
         raise OSError(EINVAL, "Is not a plain file")
     if found.st_size > MOST_BYTES:
-        raise OSError(EFBIG, f"Has {found.st_size:,} bytes; the limit is {MOST_BYTES:,}")
+        raise OSError(
+            EFBIG, f"Has {found.st_size:,} bytes; the limit is {MOST_BYTES:,}"
+        )
     return path.read_bytes()
 
 
 @contextmanager
 def located(where: object, kind: str) -> Iterator[None]:
-    """Turn every error of reading a file into one CbmError that begins with ``where``, if it is given."""
+    """Turn every error of reading a file into one CbmError that begins with ``where``,
+    if it is given.
+    """
     place = f"{where}: " if where else ""
     try:
         yield
@@ -119,7 +157,9 @@ def located(where: object, kind: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.strerror:
             raise CbmError(f"{place}cannot be read: {error.strerror}") from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise CbmError(f"{place}cannot be read as {kind}: {reason}; is the file damaged?") from None
+        raise CbmError(
+            f"{place}cannot be read as {kind}: {reason}; is the file damaged?"
+        ) from None
 
 
 def check_size(size: int) -> None:
@@ -130,7 +170,9 @@ def check_size(size: int) -> None:
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    names = (member for member in archive.infolist() if member.filename.endswith(".npy"))
+    names = (
+        member for member in archive.infolist() if member.filename.endswith(".npy")
+    )
     return {member.filename.removesuffix(".npy"): member for member in names}
 
 

@@ -1,4 +1,6 @@
-"""Trained machines in Python: likelihoods, samples, features, as the commands compute them."""
+"""Trained machines in Python: likelihoods, samples, features, as the commands compute
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,15 @@ _BLOCK = 10_000  # rows that are widened to float64 at a time
 class TrainedMachine:
     """A restricted or deep Boltzmann machine, or an auto encoder, of n_0 visible units.
 
-    Rows ``X`` are arrays (n, n_0), dense or sparse, of values from 0 to 1; ValueError for other shapes,
-    types and values. Energies are those of the plain machine, with the offsets taken into the biases.
+    Rows ``X`` are arrays (n, n_0), dense or sparse, of values from 0 to 1; ValueError
+    for other shapes, types and values. Energies are those of the plain machine, with
+    the offsets taken into the biases.
 
     Attributes
     ----------
     weights : tuple of arrays
-        W_l, (n_l, n_{l+1}) float64, of the connections between layers l and l + 1; an RBM has one.
+        W_l, (n_l, n_{l+1}) float64, of the connections between layers l and l + 1; an
+        RBM has one.
     biases : tuple of arrays
         Plain biases b_l, (n_l,), of each layer, the visible one first.
     offsets : tuple of arrays
@@ -58,11 +62,13 @@ class TrainedMachine:
     sizes : tuple of int
         Units of the layers, the visible one first.
     names : tuple of str
-        Names of the visible units, the columns of the data; empty where these have none.
+        Names of the visible units, the columns of the data; empty where these have
+        none.
     path : str
         The file, or RUN:TRIAL, that it was read from.
     parameters : NamedTuple
-        All of these, and the inner biases and offsets of a decoder, ``decoder_biases``, ``decoder_offsets``.
+        All of these, and the inner biases and offsets of a decoder, ``decoder_biases``,
+        ``decoder_offsets``.
     """
 
     parameters: Layered
@@ -77,15 +83,20 @@ class TrainedMachine:
         return f"<{self.kind} of {'-'.join(map(str, self.sizes))} units>"
 
     def log_likelihood(
-        self, X: ArrayLike, method: str = "exact", *, log_z: float | None = None, **how: Any
+        self,
+        X: ArrayLike,
+        method: str = "exact",
+        *,
+        log_z: float | None = None,
+        **how: Any,
     ) -> NDArray[np.float64]:
         """Return log p(x) of each row in nats, (n,).
 
         Parameters
         ----------
         method : {"exact", "ais"}
-            ``exact`` sums over all states. ``ais`` estimates log Z, starting at the means of ``X``; for deep
-            machines it gives mean-field lower bounds.
+            ``exact`` sums over all states. ``ais`` estimates log Z, starting at the
+            means of ``X``; for deep machines it gives mean-field lower bounds.
         log_z : float, optional
             A known result of `log_partition`, instead of a new one.
         **how
@@ -98,7 +109,9 @@ class TrainedMachine:
         if self.kind == "dbm" and method == "ais":
             return bounds_of(flatten(self.parameters), x, 1.0, Method(**how))[0] - log_z
         found = -self.free_energy(x) - log_z
-        return np.minimum(found, 0) if method == "exact" else found  # rounding makes no p(x) exceed 1
+        return (
+            np.minimum(found, 0) if method == "exact" else found
+        )  # rounding makes no p(x) exceed 1
 
     def log_partition(
         self,
@@ -109,45 +122,64 @@ class TrainedMachine:
         runs: int = 100,
         seed: int = 1,
     ) -> float:
-        """Return log Z of the plain energy, summed over all states (``exact``) or estimated.
+        """Return log Z of the plain energy, summed over all states (``exact``) or
+        estimated.
 
-        ``ais`` starts at the means of the rows ``data``, or at the uniform distribution. A warning
-        is issued if the estimate is doubtful, as where known states, the rows among them, prove a larger one;
-        `evaluate` returns its standard error and the proved lower bound.
+        ``ais`` starts at the means of the rows ``data``, or at the uniform
+        distribution. A warning is issued if the estimate is doubtful, as where known
+        states, the rows among them, prove a larger one; `evaluate` returns its standard
+        error and the proved lower bound.
         """
         self._check_method(method)
-        how, parts = Method(method, temperatures, runs, seed=seed), no_parts(self.sizes[0])
+        how, parts = (
+            Method(method, temperatures, runs, seed=seed),
+            no_parts(self.sizes[0]),
+        )
         if method == "ais" and data is not None:
             parts = parts_of(as_bytes(self._rows(data)), how)
-        flat = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
+        flat = flatten(
+            self.parameters, np.float64 if method == "exact" else np.float32, repr(self)
+        )
         return self._evaluated(flat, parts, how)[0]["log_z"]
 
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
-        """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
+        """Return what ``cbm evaluate --json`` prints: log Z and its errors,
+        likelihoods, bounds or costs.
 
-        ``method`` is ``exact`` (default), ``ais`` or ``pseudo``; ``how`` may have ``temperatures``,
-        ``runs``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
+        ``method`` is ``exact`` (default), ``ais`` or ``pseudo``; ``how`` may have
+        ``temperatures``, ``runs``, ``rows`` and ``seed``. Grey values are rounded to
+        multiples of 1/255, as in training.
         """
         chosen, data = Method(method, **how), as_bytes(self._rows(X))
-        common, by_part = self._evaluated(self.parameters, parts_of(data, chosen), chosen)
+        common, by_part = self._evaluated(
+            self.parameters, parts_of(data, chosen), chosen
+        )
         return common | by_part["train"]
 
     def free_energy(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return F(x) = -log sum_h exp(-E(x, h)) of each row in nats, (n,), so that log p(x) = -F(x) - log Z.
+        """Return F(x) = -log sum_h exp(-E(x, h)) of each row in nats, (n,), so that log
+        p(x) = -F(x) - log Z.
 
-        For deep machines the sum is over all hidden states; CbmError if there are too many.
+        For deep machines the sum is over all hidden states; CbmError if there are too
+        many.
         """
         self._check_method()
         x = self._rows(X)
         if self.kind == "dbm":
-            check_likelihood(self.sizes, len(x), repr(self), 'use log_likelihood(X, "ais"), a bound')
+            check_likelihood(
+                self.sizes, len(x), repr(self), 'use log_likelihood(X, "ais"), a bound'
+            )
             return -exact_scores(flatten(self.parameters), x)
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        blocks = (x[start : start + _BLOCK].astype(np.float64) for start in range(0, len(x), _BLOCK))
+        blocks = (
+            x[start : start + _BLOCK].astype(np.float64)
+            for start in range(0, len(x), _BLOCK)
+        )
         return np.concatenate([free_energy(block, W, b, c) for block in blocks])
 
     def pseudo_likelihood(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats, (n,).
+        """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats,
+        (n,).
 
         It needs no log Z, and is not an estimate of log p(x).
         """
@@ -157,18 +189,24 @@ class TrainedMachine:
         return pseudo_log_likelihoods(W, b, c, self._rows(X))
 
     def transform(self, X: ArrayLike, layer: int | None = None) -> NDArray[np.float32]:
-        """Return the mean activity of the units of a hidden layer given each row, (n, n_l).
+        """Return the mean activity of the units of a hidden layer given each row, (n,
+        n_l).
 
-        ``layer`` counts from 1; default: the last one. Deep Boltzmann machines use mean field.
+        ``layer`` counts from 1; default: the last one. Deep Boltzmann machines use mean
+        field.
         """
         place = representations.layer_of(self.parameters, layer) - 1
         return representations.represent(self.parameters, self._rows(X))[0][place]
 
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the visible means given the mean hidden activities of each row, (n, n_0)."""
+        """Return the visible means given the mean hidden activities of each row, (n,
+        n_0).
+        """
         machine = self.parameters
         if self.kind != "auto-encoder":
-            return visible_mean(self.transform(X, 1), machine.weights[0], machine.biases[0])
+            return visible_mean(
+                self.transform(X, 1), machine.weights[0], machine.biases[0]
+            )
         y: NDArray[Any] = self.transform(X)
         biases = machine.biases[0], *machine.decoder_biases
         for W, d in zip(reversed(machine.weights), reversed(biases), strict=True):
@@ -187,59 +225,91 @@ class TrainedMachine:
         start: ArrayLike | None = None,
         means: bool = False,
     ) -> NDArray:
-        """Return n samples of the visible units, (n, n_0) uint8, or their ``means`` p(x = 1 | h), float32.
+        """Return n samples of the visible units, (n, n_0) uint8, or their ``means`` p(x
+        = 1 | h), float32.
 
-        ``chains`` run side by side, each with ``steps`` sweeps before each of its samples, from random states
-        or from the rows ``start``. Rows ``given`` (R, n_0) of zeros, ones and NaN are completed: what is NaN
-        is sampled given the rest, in sample i of row i % R, by ``chains`` of each row; n is R by default, and
-        100 without them. The bytes are those of ``cbm sample`` with the same options.
+        ``chains`` run side by side, each with ``steps`` sweeps before each of its
+        samples, from random states or from the rows ``start``. Rows ``given`` (R, n_0)
+        of zeros, ones and NaN are completed: what is NaN is sampled given the rest, in
+        sample i of row i % R, by ``chains`` of each row; n is R by default, and 100
+        without them. The bytes are those of ``cbm sample`` with the same options.
         """
         self._check_method()
         check_whole("sample", 1, n=n, chains=chains, steps=steps)
         check_whole("sample", 0, seed=seed)
         rows = None if start is None else as_bytes(self._rows(start))
         begin = None if rows is None else (rows.train, 1 / rows.levels)
-        how: dict[str, Any] = {"chains": chains, "steps": steps, "seed": seed, "start": begin}
+        how: dict[str, Any] = {
+            "chains": chains,
+            "steps": steps,
+            "seed": seed,
+            "start": begin,
+        }
         machine, parsed = flatten(self.parameters), parse_sampler(sampler)
         if given is None:
             found = draw(machine, parsed, n or 100, **how)
         else:
-            found = draw_given(machine, parsed, n, np.asarray(given, np.float64), "given", **how)
+            found = draw_given(
+                machine, parsed, n, np.asarray(given, np.float64), "given", **how
+            )
         return found.means if means else found.samples
 
     def filters(self, layer: int = 1) -> NDArray[np.float32]:
-        """Return the filters of a hidden layer's units, projected to the visible units, (n_l, n_0)."""
+        """Return the filters of a hidden layer's units, projected to the visible units,
+        (n_l, n_0).
+        """
         place = representations.layer_of(self.parameters, layer) - 1
         return representations.filters(self.parameters)[place]
 
     def save(self, path: str | PathLike) -> None:
-        """Write a machine file (docs/machines.md), which `load` and the commands read."""
+        """Write a machine file (docs/machines.md), which `load` and the commands
+        read.
+        """
         representations.write_arrays(Path(path), machine_arrays(self.parameters))
 
     def _rows(self, X: Any) -> NDArray:
-        """Return X as an array of numbers if it is a (n, n_0) array of values in [0, 1].
+        """Return X as an array of numbers if it is a (n, n_0) array of values in [0,
+        1].
 
-        Columns of a data frame are put into the order of the names of the visible units.
+        Columns of a data frame are put into the order of the names of the visible
+        units.
         """
         n = self.sizes[0]
         if hasattr(X, "columns"):
-            X = columns_in_order(table_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
+            X = columns_in_order(
+                table_of(X, Columns("all")), self.parameters.names, n, repr(self)
+            ).values
         x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
-            expected = f"the machine has {n} visible units: expected numbers of shape (n, {n})"
-            raise ValueError(f"X is an array of {x.dtype} of shape {x.shape}; {expected}")
+            expected = (
+                f"the machine has {n} visible units: expected numbers of shape (n, {n})"
+            )
+            raise ValueError(
+                f"X is an array of {x.dtype} of shape {x.shape}; {expected}"
+            )
         if not len(x) or not (x.min() >= 0 and x.max() <= 1):
             found = f"from {x.min()} to {x.max()}" if len(x) else "in no row"
-            raise ValueError(f"X has values {found}; expected one row or more, with values from 0 to 1")
+            raise ValueError(
+                f"X has values {found}; expected one row or more, with values "
+                "from 0 "
+                "to 1"
+            )
         return x.astype(np.uint8) if x.dtype == bool else x
 
     def _check_method(self, method: str = "exact") -> None:
-        """Raise CbmError for a method that gives no log Z, and for a machine that has none."""
+        """Raise CbmError for a method that gives no log Z, and for a machine that has
+        none.
+        """
         if self.kind == "auto-encoder":
-            what = "no likelihood, energy or samples; use transform, reconstruct or evaluate"
+            what = (
+                "no likelihood, energy or samples; use transform, reconstruct or "
+                "evaluate"
+            )
             raise CbmError(f"an auto encoder has {what}")
         if method not in (known := ("exact", "ais")):
-            raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}")
+            raise CbmError(
+                f"method {method!r} gives no log Z; there are {', '.join(known)}"
+            )
 
     def _evaluated(
         self, machine: Layered | Flat, parts: Parts, how: Method
@@ -253,11 +323,19 @@ class TrainedMachine:
 
 
 def as_bytes(x: NDArray) -> Dataset:
-    """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as multiples of 1/255."""
+    """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as
+    multiples of 1/255.
+    """
     levels = 1 if ((x == 0) | (x == 1)).all() else 255
-    return Dataset("rows", np.ascontiguousarray(np.rint(x * float(levels)), np.uint8), levels=levels)
+    return Dataset(
+        "rows",
+        np.ascontiguousarray(np.rint(x * float(levels)), np.uint8),
+        levels=levels,
+    )
 
 
 def load(path: str | PathLike) -> TrainedMachine:
-    """Read a machine file of any kind, or RUN:TRIAL of results; CbmError if it is missing or damaged."""
+    """Read a machine file of any kind, or RUN:TRIAL of results; CbmError if it is
+    missing or damaged.
+    """
     return TrainedMachine(read_machine(Path(path)), str(path))

@@ -1,4 +1,6 @@
-"""A sheet: a header, groups of rows and notes, printed as text, Markdown, LaTeX, CSV or JSON."""
+"""A sheet: a header, groups of rows and notes, printed as text, Markdown, LaTeX, CSV or
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,15 @@ class Value:
 
     def around(self, number: str) -> str:
         """Return the whole value with the number spelled as given."""
-        parts = (f" ± {self.spread}", f" ({self.aside})", f" [{self.footnote}]", f" [{self.flags}]")
-        shown = zip(parts, (self.spread, self.aside, self.footnote, self.flags), strict=True)
+        parts = (
+            f" ± {self.spread}",
+            f" ({self.aside})",
+            f" [{self.footnote}]",
+            f" [{self.flags}]",
+        )
+        shown = zip(
+            parts, (self.spread, self.aside, self.footnote, self.flags), strict=True
+        )
         return number + "".join(part for part, known in shown if known)
 
 
@@ -72,7 +81,9 @@ Item = Label | Value
 
 @dataclass(frozen=True)
 class Group:
-    """Rows under one sub-heading, which may be empty; the first entry of a row is its label."""
+    """Rows under one sub-heading, which may be empty; the first entry of a row is its
+    label.
+    """
 
     heading: Label | None
     rows: Sequence[Sequence[Item]]
@@ -80,7 +91,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A header and groups of rows, with notes, and the same content as records for CSV and JSON."""
+    """A header and groups of rows, with notes, and the same content as records for CSV
+    and JSON.
+    """
 
     header: Sequence[Label]
     groups: Sequence[Group]
@@ -88,7 +101,9 @@ class Sheet:
     name: str = ""  # LaTeX's \label
     notes: Sequence[str] = ()
     records: Callable[[], Sequence[Mapping[str, Any]]] = list
-    about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, next to the records
+    about: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of JSON, next to the records
 
     @property
     def rows(self) -> list[Sequence[Item]]:
@@ -96,14 +111,19 @@ class Sheet:
         return [row for group in self.groups for row in group.rows]
 
     def widths(self) -> list[int]:
-        """Return the most characters of each column, of the first one with the headings of groups."""
+        """Return the most characters of each column, of the first one with the headings
+        of groups.
+        """
         columns = zip(self.header, *self.rows, strict=True)
         widths = [max(len(_plain(entry)) for entry in column) for column in columns]
-        headings = [len(_plain(group.heading)) for group in self.groups if group.heading]
+        headings = [
+            len(_plain(group.heading)) for group in self.groups if group.heading
+        ]
         return [max(widths[0], *headings, 0), *widths[1:]]
 
     def render(self, format: str = "text") -> str:
-        """Return the sheet in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold the records.
+        """Return the sheet in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold
+        the records.
 
         Text has ``*`` and ``_`` before marked values.
         """
@@ -128,7 +148,10 @@ def _text(sheet: Sheet) -> str:
         lines += [""] * (i > 0)
         lines += [f" {_plain(group.heading)}"] if group.heading else []
         lines += [form.format(*map(_plain, row)) for row in group.rows]
-    notes = (note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in sheet.notes)
+    notes = (
+        note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
+        for note in sheet.notes
+    )
     return "\n".join(line.rstrip() for line in [*lines, "", *notes]) + "\n"
 
 
@@ -138,7 +161,9 @@ def _markdown(sheet: Sheet) -> str:
         blocks += [group.heading.unicode] if group.heading else []
         rows = [
             [
-                e.unicode if isinstance(e, Label) else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
+                e.unicode
+                if isinstance(e, Label)
+                else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
                 for e in its
             ]
             for its in (sheet.header, *group.rows)
@@ -150,13 +175,19 @@ def _markdown(sheet: Sheet) -> str:
 
 
 def _latex(sheet: Sheet) -> str:
-    """Write a sheet with aligned decimal points: a number has one column before its point, one after."""
+    """Write a sheet with aligned decimal points: a number has one column before its
+    point, one after.
+    """
     columns = [[row[i] for row in sheet.rows] for i in range(len(sheet.header))]
-    values = [[entry for entry in column if isinstance(entry, Value)] for column in columns]
+    values = [
+        [entry for entry in column if isinstance(entry, Value)] for column in columns
+    ]
     spreads = [max((len(value.spread) for value in its), default=0) for its in values]
     asides = [max((len(value.aside) for value in its), default=0) for its in values]
     width = sum(3 if its else 1 for its in values)
-    points = 4.6 * sum(sheet.widths()) + 7.4 * (len(sheet.header) - 1)  # digits and gaps in \small
+    points = 4.6 * sum(sheet.widths()) + 7.4 * (
+        len(sheet.header) - 1
+    )  # digits and gaps in \small
     environment = "table*" if points > _COLUMN_WIDTH else "table"
     form = "".join(r"r@{}l@{\;}l" if its else "l" for its in values)
 
@@ -164,12 +195,19 @@ def _latex(sheet: Sheet) -> str:
         " & ".join(map(_latex_cell, row, map(bool, values), spreads, asides)) + r" \\"
         for row in (sheet.header, *sheet.rows)
     )
-    lines = ["% needs \\usepackage{booktabs}", rf"\begin{{{environment}}}", r"\centering", r"\small"]
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        rf"\begin{{{environment}}}",
+        r"\centering",
+        r"\small",
+    ]
     lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule", next(rows)]
     for group in sheet.groups:
         lines.append(r"\midrule")
         if group.heading:
-            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{group.heading.latex}}}}} \\")
+            lines.append(
+                rf"\multicolumn{{{width}}}{{l}}{{\emph{{{group.heading.latex}}}}} \\"
+            )
         lines += islice(rows, len(group.rows))
     lines += [r"\bottomrule", r"\end{tabular}"]
     if sheet.notes:
@@ -188,18 +226,34 @@ def _latex_cell(entry: Item, valued: bool, spread: int, aside: int) -> str:
         return rf"\multicolumn{{3}}{{c}}{{{Label.of(entry.number).latex}{flags}}}"
     before, point, behind = in_powers(entry.number).partition(".")
     before = before.replace("≤ ", r"\le ")
-    number = [_LATEX_MARKS[entry.mark].format(part) if part else "" for part in (before, point + behind)]
+    number = [
+        _LATEX_MARKS[entry.mark].format(part) if part else ""
+        for part in (before, point + behind)
+    ]
     tail = ""
-    for form, text, width in ((r"\pm {}", entry.spread, spread), (r"\;({})", entry.aside, aside)):
-        missing = width - len(text)  # space for the digits of wider entries of the column
+    for form, text, width in (
+        (r"\pm {}", entry.spread, spread),
+        (r"\;({})", entry.aside, aside),
+    ):
+        missing = width - len(
+            text
+        )  # space for the digits of wider entries of the column
         space = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
-        tail += form.format(space + (r"\mbox{--}" if text == "–" else in_powers(text))) if text else ""
+        tail += (
+            form.format(space + (r"\mbox{--}" if text == "–" else in_powers(text)))
+            if text
+            else ""
+        )
     return f"${number[0]}$ & ${number[1]}$ & " + (f"${tail}$" if tail else "") + flags
 
 
 def in_powers(number: str) -> str:
     r"""Spell a number as LaTeX sets it: ``1.088e-08`` as ``1.088 \times 10^{-8}``."""
-    return re.sub(r"e([+-]?)0*(\d+)$", lambda e: rf" \times 10^{{{e[1].strip('+')}{e[2]}}}", number)
+    return re.sub(
+        r"e([+-]?)0*(\d+)$",
+        lambda e: rf" \times 10^{{{e[1].strip('+')}{e[2]}}}",
+        number,
+    )
 
 
 def _csv(sheet: Sheet) -> str:
@@ -208,7 +262,9 @@ def _csv(sheet: Sheet) -> str:
         writer = csv.DictWriter(stream, [*records[0]], lineterminator="\n")
         writer.writeheader()
         for row in records:
-            known = {name: value for name, value in row.items() if value == value}  # not NaN
+            known = {
+                name: value for name, value in row.items() if value == value
+            }  # not NaN
             writer.writerow(
                 {
                     name: f"{it:.10g}" if isinstance(it, float) else not_computed(it)

@@ -1,7 +1,8 @@
-"""Make the reference pages of the site from commands, schema and docstrings, so that they are never outdated.
+"""Make the reference pages of the site from commands, schema and docstrings, so that
+they are never outdated.
 
-A page in `docs/reference` ends with a marker. When MkDocs builds the site, it calls `on_page_markdown`,
-which adds the text behind the marker. That text is not in git.
+A page in `docs/reference` ends with a marker. When MkDocs builds the site, it calls
+`on_page_markdown`, which adds the text behind the marker. That text is not in git.
 """
 
 import inspect
@@ -28,7 +29,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def commands() -> Iterator[str]:
     """Write each command: its help, and a table of its options."""
-    for command, context in walk(click.Context(main, info_name="cbm", terminal_width=80)):
+    for command, context in walk(
+        click.Context(main, info_name="cbm", terminal_width=80)
+    ):
         yield f"\n## {context.command_path}\n"
         yield f"```text\n{command.get_usage(context)}\n```\n"
         for part in (command.help or "").split("\n\n"):
@@ -37,7 +40,9 @@ def commands() -> Iterator[str]:
                 f"```text{text[1:]}\n```\n" if text.startswith("\b") else f"{text}\n"
             )  # Click's mark of a list
         options = [one for one in command.params if isinstance(one, click.Option)]
-        records = [record for one in options if (record := one.get_help_record(context))]
+        records = [
+            record for one in options if (record := one.get_help_record(context))
+        ]
         if records:
             yield "\n| option | meaning |\n|---|---|"
             yield from (f"| `{name}` | {cell(text)} |" for name, text in records)
@@ -55,7 +60,9 @@ def walk(context: click.Context) -> Iterator[tuple[click.Command, click.Context]
 
 
 def grid_fields() -> Iterator[str]:
-    """Write a table of the fields of an experiment, and one for each field that has parts."""
+    """Write a table of the fields of an experiment, and one for each field that has
+    parts.
+    """
     definitions = json_schema()["$defs"]
     properties = definitions["experiment"]["properties"]
     yield from field_table(properties)
@@ -76,13 +83,19 @@ def field_table(fields: dict[str, Any]) -> Iterator[str]:
         shown = ", ".join(f"`{word}`" for word in words)
         default = field.get("default", "")
         default = (
-            f"`{str(default).lower() if isinstance(default, bool) else default}`" if default != "" else ""
+            f"`{str(default).lower() if isinstance(default, bool) else default}`"
+            if default != ""
+            else ""
         )
-        yield f"| `{name}` | {cell(field.get('description', ''))} | {shown} | {default} |"
+        yield (
+            f"| `{name}` | {cell(field.get('description', ''))} | {shown} | {default} |"
+        )
 
 
 def python_functions() -> Iterator[str]:
-    """Write each function of the Python interface, and each class with its public methods."""
+    """Write each function of the Python interface, and each class with its public
+    methods.
+    """
     for one in (api.run, api.open_results, machine.load, api.data):
         yield from described(f"cbm.{one.__name__}", one, "##")
     for its in (api.ResultFrames, machine.TrainedMachine, sklearn.CenteredRBM):

@@ -2,8 +2,9 @@
 
     python reproduction/figures.py RESULTS FOLDER [NUMBER...]
 
-writes FOLDER/figure-NUMBER-PANEL.png by the `cbm plot` commands in ``paper/figures.yaml``. If an experiment
-has not been run but its -short one has, that one is drawn. Panels without results are named and left out.
+writes FOLDER/figure-NUMBER-PANEL.png by the `cbm plot` commands in
+``paper/figures.yaml``. If an experiment has not been run but its -short one has, that
+one is drawn. Panels without results are named and left out.
 """
 
 import shlex
@@ -29,7 +30,8 @@ def figures() -> dict[int, dict[str, Any]]:
 def command(panel: Mapping[str, Any], trials: pd.DataFrame) -> list[str]:
     """Return the words behind ``cbm plot RESULTS`` for a panel.
 
-    Of a panel with ``trial``, each experiment becomes the names RUN:TRIAL of its selected runs.
+    Of a panel with ``trial``, each experiment becomes the names RUN:TRIAL of its
+    selected runs.
     """
     known = {*trials["experiment"]}
     words = [
@@ -37,13 +39,21 @@ def command(panel: Mapping[str, Any], trials: pd.DataFrame) -> list[str]:
         for word in shlex.split(panel["plot"])
     ]
     if "trial" in panel:
-        pairs = [words[i + 1].split("=") for i, word in enumerate(words) if word == "--select"]
+        pairs = [
+            words[i + 1].split("=")
+            for i, word in enumerate(words)
+            if word == "--select"
+        ]
         settings = {name: values.split(",") for name, values in pairs}
         runs = trials[trials["experiment"].isin(words) & selected(trials, settings)]
         names = [f"{run}:{panel['trial']}" for run in runs["run_id"].unique()]
         own = [i for i, word in enumerate(words) if word in known]
         words[own[0] : own[-1] + 1] = names
-        words = [w for i, w in enumerate(words) if "--select" not in words[max(0, i - 1) : i + 1]]
+        words = [
+            w
+            for i, w in enumerate(words)
+            if "--select" not in words[max(0, i - 1) : i + 1]
+        ]
     return words
 
 
@@ -57,8 +67,17 @@ def main() -> None:
         print(f"Figure {number}: {figure['shows']}")
         for place, panel in enumerate(figure["parts"], 1):
             picture = Path(folder) / f"figure-{number}-{place}.png"
-            words = [*command(panel, trials), "-o", str(picture), "--title", panel.get("title", "")]
-            subprocess.run([sys.executable, "-m", "cbm_cli.cli", "plot", results, *words], check=False)
+            words = [
+                *command(panel, trials),
+                "-o",
+                str(picture),
+                "--title",
+                panel.get("title", ""),
+            ]
+            subprocess.run(
+                [sys.executable, "-m", "cbm_cli.cli", "plot", results, *words],
+                check=False,
+            )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ OF_COURSE = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """One comparison that a finding rests on: a run against another run, or against a number."""
+    """One comparison that a finding rests on: a run against another run, or against a
+    number.
+    """
 
     statement: int  # of the finding
     run_id: str
@@ -57,7 +59,9 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """One of `VERDICTS`; contradicted if too many comparisons are significantly the opposite."""
+        """One of `VERDICTS`; contradicted if too many comparisons are significantly the
+        opposite.
+        """
         if not self.evidence:
             return "not run"
         outcomes = Counter(one.outcome for one in self.evidence)
@@ -69,7 +73,9 @@ class Judged:
         return "contradicted" if outcomes[-1] > misses else "undecided"
 
     def row(self) -> list[str]:
-        """Return what the finding says, its verdict and counts of comparisons, for a table."""
+        """Return what the finding says, its verdict and counts of comparisons, for a
+        table.
+        """
         n = sorted({one.n for one in self.evidence if one.n})
         counts = [
             sum(one.outcome == 1 for one in self.evidence),
@@ -78,7 +84,10 @@ class Judged:
         return [
             *(self.finding[name] for name in ("says", "place")),
             self.verdict,
-            *(f"{count} of {len(self.evidence)}" if self.evidence else "–" for count in counts),
+            *(
+                f"{count} of {len(self.evidence)}" if self.evidence else "–"
+                for count in counts
+            ),
             " to ".join(map(str, dict.fromkeys([n[0], n[-1]]))) if n else "–",
         ]
 
@@ -92,12 +101,20 @@ class Judged:
                 alone = not isinstance(sides_of(statement)[2], dict)
                 values = sorted(one.value - (0 if alone else one.other) for one in own)
                 ends = [
-                    math.copysign(math.inf, v) if abs(v) > LARGEST / 2 else v for v in (values[0], values[-1])
+                    math.copysign(math.inf, v) if abs(v) > LARGEST / 2 else v
+                    for v in (values[0], values[-1])
                 ]
-                texts = dict.fromkeys(format(end, ".4g" if alone else "+.4g") for end in ends)
+                texts = dict.fromkeys(
+                    format(end, ".4g" if alone else "+.4g") for end in ends
+                )
                 held = sum(one.outcome == 1 for one in own)
-                found = f"{held} of {len(own)} ({'' if alone else 'difference '}{' to '.join(texts)})"
-            lines.append(f"{words_of(statement, self.finding.get('metric') or '')}: {found}")
+                found = (
+                    f"{held} of {len(own)} "
+                    f"({'' if alone else 'difference '}{' to '.join(texts)})"
+                )
+            lines.append(
+                f"{words_of(statement, self.finding.get('metric') or '')}: {found}"
+            )
         return "; ".join(lines)
 
 
@@ -113,12 +130,16 @@ def words_of(statement: Mapping[str, Any], metric: str) -> str:
     def spelled(name: str, value: Any) -> str:
         text = ", ".join(map(str, value if isinstance(value, list) else [value]))
         return (
-            text if name in ("offsets", "metric", "sampler", "init") else f"{name.replace('_', ' ')} {text}"
+            text
+            if name in ("offsets", "metric", "sampler", "init")
+            else f"{name.replace('_', ' ')} {text}"
         )
 
     relation, *sides = sides_of(statement)
     cell, other = (
-        " ".join(spelled(*it) for it in side.items()) if isinstance(side, dict) else f"{side:g}"
+        " ".join(spelled(*it) for it in side.items())
+        if isinstance(side, dict)
+        else f"{side:g}"
         for side in sides
     )
     of = statement.get("of", "max")
@@ -134,7 +155,9 @@ def words_of(statement: Mapping[str, Any], metric: str) -> str:
 @cache
 def findings() -> list[dict[str, Any]]:
     """Return the findings of ``findings.yaml``."""
-    return yaml.safe_load((PAPER / "findings.yaml").read_text(encoding="utf-8"))["findings"]
+    return yaml.safe_load((PAPER / "findings.yaml").read_text(encoding="utf-8"))[
+        "findings"
+    ]
 
 
 def check_findings(trials: KeptTrials) -> list[Judged]:
@@ -143,12 +166,22 @@ def check_findings(trials: KeptTrials) -> list[Judged]:
 
 
 def evidence_of(finding: Mapping[str, Any], trials: KeptTrials) -> Iterator[Evidence]:
-    """Yield a comparison for each pair of runs that each statement of a finding compares."""
-    runs = trials.all.loc[trials.all["experiment"].isin(finding["experiments"])].drop_duplicates("run_id")
+    """Yield a comparison for each pair of runs that each statement of a finding
+    compares.
+    """
+    runs = trials.all.loc[
+        trials.all["experiment"].isin(finding["experiments"])
+    ].drop_duplicates("run_id")
     for i, statement in enumerate(finding["checks"]):
-        own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
+        own = {
+            "scale": finding.get("scale"),
+            "metric": finding.get("metric"),
+        } | statement
         _, *sides = sides_of(own)
-        metrics = [side.get("metric", own["metric"]) if isinstance(side, dict) else "" for side in sides]
+        metrics = [
+            side.get("metric", own["metric"]) if isinstance(side, dict) else ""
+            for side in sides
+        ]
         for run, other in pairs_of(finding, statement, runs):
             a = quantity(run, trials, own, metrics[0])
             b = (
@@ -163,37 +196,55 @@ def evidence_of(finding: Mapping[str, Any], trials: KeptTrials) -> Iterator[Evid
 def pairs_of(
     finding: Mapping[str, Any], statement: Mapping[str, Any], runs: pd.DataFrame
 ) -> list[tuple[str, str | float]]:
-    """Return what a statement compares: run-ids with run-ids of the same ``each`` settings, or a number."""
+    """Return what a statement compares: run-ids with run-ids of the same ``each``
+    settings, or a number.
+    """
     _, cell, other = sides_of(statement)
     these = runs[selected(runs, finding["where"] | cell)]
     if not isinstance(other, dict):
         return [(run, other) for run in these["run_id"]]
-    those, each = runs[selected(runs, finding["where"] | other)], finding.get("each", [])
+    those, each = (
+        runs[selected(runs, finding["where"] | other)],
+        finding.get("each", []),
+    )
     left, right = (
-        side[["run_id"]].assign(same="", **{c: side[c].map(text_of) for c in each}) for side in (these, those)
+        side[["run_id"]].assign(same="", **{c: side[c].map(text_of) for c in each})
+        for side in (these, those)
     )
     found = left.merge(right, on=["same", *each], suffixes=("", "_other"))
     return [*zip(found["run_id"], found["run_id_other"], strict=True)]
 
 
 def selected(runs: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
-    """Whether each run has the settings, of which a list names several allowed values."""
+    """Whether each run has the settings, of which a list names several allowed
+    values.
+    """
     chosen = pd.Series(True, index=runs.index)
     for name, value in settings.items():
         if name != "metric":
-            allowed = {text_of(one) for one in (value if isinstance(value, list) else [value])}
+            allowed = {
+                text_of(one) for one in (value if isinstance(value, list) else [value])
+            }
             chosen &= runs[name].map(text_of).isin(allowed) if name in runs else False
     return chosen
 
 
-def quantity(run: str, trials: KeptTrials, statement: Mapping[str, Any], metric: str) -> dict[int, float]:
-    """Return what a statement is about, by trial; without trials in which it was not measured."""
+def quantity(
+    run: str, trials: KeptTrials, statement: Mapping[str, Any], metric: str
+) -> dict[int, float]:
+    """Return what a statement is about, by trial; without trials in which it was not
+    measured.
+    """
     rows, of, cost = trials.runs[run], statement.get("of", "max"), "_cost" in metric
 
     def column(name: str) -> Floats:
-        return rows[name].to_numpy(float) if name in rows else np.full(len(rows), np.nan)
+        return (
+            rows[name].to_numpy(float) if name in rows else np.full(len(rows), np.nan)
+        )
 
-    likelihood = statement["scale"] == "total" and metric.endswith(("likelihood", "bound"))
+    likelihood = statement["scale"] == "total" and metric.endswith(
+        ("likelihood", "bound")
+    )
     scale = column(f"n_{metric.partition('_')[0]}") if likelihood else 1.0
     if isinstance(of, dict):
         values = number_of_course(run, trials, metric, of, scale)
@@ -210,24 +261,36 @@ def quantity(run: str, trials: KeptTrials, statement: Mapping[str, Any], metric:
             spreads = np.abs(best - np.median(best)) if len(best) > 1 else best * np.nan
         values = {"max": best, "final": final, "fall": falls, "spread": spreads}[of]
     known = zip(rows["trial"], values, strict=True)
-    return {int(trial): float(np.clip(value, -LARGEST, LARGEST)) for trial, value in known if value == value}
+    return {
+        int(trial): float(np.clip(value, -LARGEST, LARGEST))
+        for trial, value in known
+        if value == value
+    }
 
 
-def number_of_course(run: str, trials: KeptTrials, metric: str, of: Mapping[str, Any], scale: Any) -> Floats:
-    """Return a number of the curve, the records or the machine of each trial; NaN where they are not kept.
+def number_of_course(
+    run: str, trials: KeptTrials, metric: str, of: Mapping[str, Any], scale: Any
+) -> Floats:
+    """Return a number of the curve, the records or the machine of each trial; NaN where
+    they are not kept.
 
-    ``at``: the value at an update. ``mean``: the mean over all updates between two, also where windows of a
-    recorder make rows dense; linear between rows. ``reach``: the first update at which the metric is so high,
-    in nats per row; infinity if it never is. ``machine``: a number of the machine at the end. Kept results
-    have a column with such a number where they have no curves.
+    ``at``: the value at an update. ``mean``: the mean over all updates between two,
+    also where windows of a recorder make rows dense; linear between rows. ``reach``:
+    the first update at which the metric is so high, in nats per row; infinity if it
+    never is. ``machine``: a number of the machine at the end. Kept results have a
+    column with such a number where they have no curves.
     """
     ((name, value),) = of.items()
     rows = trials.runs[run]
-    kept = ":".join([metric, name, *map(str, value if isinstance(value, list) else [value])])
+    kept = ":".join(
+        [metric, name, *map(str, value if isinstance(value, list) else [value])]
+    )
     if kept in rows and rows[kept].notna().any():
         return rows[kept].to_numpy(float) * (1.0 if name == "reach" else scale)
     if name == "machine":
-        return np.array([machine_measure(value, trials, row) for row in rows.to_dict("records")])
+        return np.array(
+            [machine_measure(value, trials, row) for row in rows.to_dict("records")]
+        )
     curves = trials.curves(run, metric)
     curves = trials.curves(run, metric, "records") if curves.empty else curves
     found = []
@@ -243,26 +306,44 @@ def number_of_course(run: str, trials: KeptTrials, metric: str, of: Mapping[str,
             found.append(float(later.iloc[0]) if len(later) else math.nan)
         else:
             between = curve[(curve.index >= value[0]) & (curve.index <= value[1])]
-            updates = np.arange(between.index[0], between.index[-1] + 1) if len(between) else []
+            updates = (
+                np.arange(between.index[0], between.index[-1] + 1)
+                if len(between)
+                else []
+            )
             known = len(between) > 0
-            found.append(float(np.interp(updates, between.index, between).mean()) if known else math.nan)
+            found.append(
+                float(np.interp(updates, between.index, between).mean())
+                if known
+                else math.nan
+            )
     return np.array(found) * (1.0 if name == "reach" else scale)
 
 
 def machine_measure(name: str, trials: KeptTrials, row: Mapping[str, Any]) -> float:
-    """Return a number of the machine of a trial; NaN where the machine or its data cannot be read.
+    """Return a number of the machine of a trial; NaN where the machine or its data
+    cannot be read.
 
-    ``filter correlation`` is the mean absolute correlation of two filters of the last hidden layer (Fig. 15);
-    ``activity spread`` the standard deviation over its units of their mean activity (Fig. 16).
+    ``filter correlation`` is the mean absolute correlation of two filters of the last
+    hidden layer (Fig. 15); ``activity spread`` the standard deviation over its units of
+    their mean activity (Fig. 16).
     """
     try:
         machine = cbm.load(f"{trials.folder / row['run_id']}:{row['trial']}")
         layer = len(machine.sizes) - 1
-        with np.errstate(invalid="ignore", divide="ignore"):  # filters of zeros have no correlation
+        with np.errstate(
+            invalid="ignore", divide="ignore"
+        ):  # filters of zeros have no correlation
             if name == "filter correlation":
                 rows = machine.filters(layer).astype(float)
-                return float(np.abs(np.corrcoef(rows)[np.triu_indices(len(rows), 1)]).mean())
-            return float(machine.transform(cbm.data(row["data"])["train"][:1000], layer).mean(axis=0).std())
+                return float(
+                    np.abs(np.corrcoef(rows)[np.triu_indices(len(rows), 1)]).mean()
+                )
+            return float(
+                machine.transform(cbm.data(row["data"])["train"][:1000], layer)
+                .mean(axis=0)
+                .std()
+            )
     except CbmError:
         return math.nan
 
@@ -278,7 +359,9 @@ def tested(
     b = {trial: statement.get("factor", 1) * value for trial, value in b.items()}
     test = signed_rank(a, b)
     pairs = [(a[trial], b[trial]) for trial in sorted(a.keys() & b.keys())]
-    value, other = np.mean([pair for pair in pairs if max(map(abs, pair)) < LARGEST] or pairs[:1], axis=0)
+    value, other = np.mean(
+        [pair for pair in pairs if max(map(abs, pair)) < LARGEST] or pairs[:1], axis=0
+    )
     if "like" in statement:
         agree = abs(value - other) <= statement["within"]
     else:
@@ -290,7 +373,9 @@ def tested(
             outcome = 1 if agree else -1 if differs else 0
         else:
             outcome = differs if "above" in statement else -differs
-    return Evidence(number, *names, float(value), float(other), test.n_pairs, outcome, bool(agree))
+    return Evidence(
+        number, *names, float(value), float(other), test.n_pairs, outcome, bool(agree)
+    )
 
 
 def count_findings(judged: Sequence[Judged]) -> str:
@@ -303,13 +388,16 @@ def count_findings(judged: Sequence[Judged]) -> str:
 def finding_table(judged: Sequence[Judged]) -> str:
     """Return the findings with verdicts and counts as a Markdown table."""
     return markdown(
-        ["finding", "paper", "verdict", "as stated", "by means", "trials"], [one.row() for one in judged]
+        ["finding", "paper", "verdict", "as stated", "by means", "trials"],
+        [one.row() for one in judged],
     )
 
 
 NOTE = (
-    "as stated: how many comparisons are significantly as the paper states (signed-rank test, "
-    f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more); by means: how many have means as the paper states, "
+    "as stated: how many comparisons are significantly as the paper states "
+    "(signed-rank test, "
+    f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more); by means: how many have means as "
+    "the paper states, "
     "significantly or not. contradicted: too many are significantly opposite. "
     "undecided: neither, or too few trials or comparisons were run."
 )

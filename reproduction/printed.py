@@ -1,13 +1,16 @@
-"""The values that the paper published, the settings of their runs, and known reasons of differences.
+"""The values that the paper published, the settings of their runs, and known reasons of
+differences.
 
 The folder ``paper`` has them as data:
 
 published-results.csv
-    A line for each published value, with the settings of its row. Schemes 00 and d0, as originally proposed,
-    start at zero biases. What the paper prints as d0 is d0^b_s where it trains with mini-batches.
+    A line for each published value, with the settings of its row. Schemes 00 and d0, as
+    originally proposed, start at zero biases. What the paper prints as d0 is d0^b_s
+    where it trains with mini-batches.
 settings.csv
-    The remaining settings, a column for each value of ``settings`` in published-results.csv. ``|`` separates
-    values that mean the same; ``*`` allows any value.
+    The remaining settings, a column for each value of ``settings`` in
+    published-results.csv. ``|`` separates values that mean the same; ``*`` allows any
+    value.
 mismatches.yaml
     Known reasons why obtained values differ from published ones.
 findings.yaml, figures.yaml
@@ -40,7 +43,8 @@ TABLES = {
     "auto-encoder": "13",
 }
 
-# Columns of summaries, and of published-results.csv, that a run and a published value have to share
+# Columns of summaries, and of published-results.csv, that a run and a published value
+# have to share
 IDENTITY = {
     "data": "dataset",
     "model_kind": "model",
@@ -54,24 +58,36 @@ IDENTITY = {
 
 
 def text_of(value: Any) -> str:
-    """Return a setting as published-results.csv spells it: 5 for 5.0, nothing for a missing value."""
+    """Return a setting as published-results.csv spells it: 5 for 5.0, nothing for a
+    missing value.
+    """
     if isinstance(value, float):
         return "" if value != value else f"{value:.12g}"
     return str(value)
 
 
 def published_cells() -> pd.DataFrame:
-    """Return the published cells as text, once for each reading of the sampler: PCD-1 is also PCD-2."""
-    table = pd.read_csv(PAPER / "published-results.csv", dtype=str, keep_default_na=False)
+    """Return the published cells as text, once for each reading of the sampler: PCD-1
+    is also PCD-2.
+    """
+    table = pd.read_csv(
+        PAPER / "published-results.csv", dtype=str, keep_default_na=False
+    )
     table = table.assign(line=table.index, reading=table["sampler"])
-    both = pd.concat([table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")])
+    both = pd.concat(
+        [table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")]
+    )
     return both.sort_values("line", kind="stable", ignore_index=True)
 
 
 @cache
 def paper_settings() -> dict[str, dict[str, list[str]]]:
-    """Return the values that are allowed for the settings of each kind of published run."""
-    table = pd.read_csv(PAPER / "settings.csv", dtype=str, keep_default_na=False, index_col="setting")
+    """Return the values that are allowed for the settings of each kind of published
+    run.
+    """
+    table = pd.read_csv(
+        PAPER / "settings.csv", dtype=str, keep_default_na=False, index_col="setting"
+    )
     return {
         kind: {name: text.split("|") for name, text in column.items() if text != "*"}
         for kind, column in table.items()
@@ -79,12 +95,15 @@ def paper_settings() -> dict[str, dict[str, list[str]]]:
 
 
 def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Merge published cells with the runs that have their machine, data, sampler, offsets and so on.
+    """Merge published cells with the runs that have their machine, data, sampler,
+    offsets and so on.
 
-    ``runs`` has the settings of each run as text, by run-id. The column ``departures`` names the settings of
-    a run that are not the paper's.
+    ``runs`` has the settings of each run as text, by run-id. The column ``departures``
+    names the settings of a run that are not the paper's.
     """
-    identity = pd.DataFrame({ours: runs.get(name, "") for name, ours in IDENTITY.items()}, index=runs.index)
+    identity = pd.DataFrame(
+        {ours: runs.get(name, "") for name, ours in IDENTITY.items()}, index=runs.index
+    )
     identity = identity.replace({"pretraining_epochs": {"": "0"}})
     merged = published.merge(identity.assign(run=runs.index), on=[*identity])
     settings = runs.to_dict("index")
@@ -106,10 +125,13 @@ def mismatches() -> list[dict[str, Any]]:
 
 
 def known_reason(cell: dict[str, Any]) -> str:
-    """Return why an obtained value differs from the published one; empty if that is not known."""
+    """Return why an obtained value differs from the published one; empty if that is not
+    known.
+    """
     for entry in mismatches():
         allowed = {
-            name: value if isinstance(value, list) else [value] for name, value in entry["where"].items()
+            name: value if isinstance(value, list) else [value]
+            for name, value in entry["where"].items()
         }
         if all(cell[name] in map(str, values) for name, values in allowed.items()):
             return entry["reason"]
@@ -121,7 +143,11 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     texts = [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"
+        "| "
+        + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True))
+        + " |"
         for line in lines
     ]
-    return "\n".join([texts[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *texts[1:]])
+    return "\n".join(
+        [texts[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *texts[1:]]
+    )

@@ -30,7 +30,9 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Begin each of four shares with tests of real processes, which wait; none comes last."""
+    """Begin each of four shares with tests of real processes, which wait; none comes
+    last.
+    """
     slow = [item for item in items if item.get_closest_marker("slow")]
     others = [item for item in items if not item.get_closest_marker("slow")]
     items[:] = [
@@ -51,19 +53,27 @@ def clone() -> Path:
 
 @pytest.fixture(scope="session")
 def real_data_dir() -> Path:
-    """Return the folder of real data files: CBM_DATA_DIR, or shared/data next to the clone."""
+    """Return the folder of real data files: CBM_DATA_DIR, or shared/data next to the
+    clone.
+    """
     beside = ROOT.parent / "shared" / "data"
     folder = Path(os.environ.get("CBM_DATA_DIR") or beside).expanduser()
-    if not any(any(place.glob("train-images-idx3-ubyte*")) for place in (folder, folder / "mnist")):
+    if not any(
+        any(place.glob("train-images-idx3-ubyte*"))
+        for place in (folder, folder / "mnist")
+    ):
         pytest.skip(
-            f"no MNIST files in {folder}; name their folder in CBM_DATA_DIR to run this test"
+            f"no MNIST files in {folder}; name their folder in CBM_DATA_DIR to run "
+            "this test"
         )
     return folder
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
-    """Return the folder of grid.yaml and of its results in out, which no test changes."""
+    """Return the folder of grid.yaml and of its results in out, which no test
+    changes.
+    """
     folder = tmp_path_factory.mktemp("trained")
     (folder / "grid.yaml").write_text(GRID)
     cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0)
@@ -79,8 +89,8 @@ def here(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def grid(here):
-    """Return a function that writes another grid.yaml; the working folder is a new one, and has
-    one.
+    """Return a function that writes another grid.yaml; the working folder is a new one,
+    and has one.
     """
     Path("grid.yaml").write_text(GRID)
     return Path("grid.yaml").write_text
@@ -88,5 +98,7 @@ def grid(here):
 
 @pytest.fixture
 def finished(trained, here) -> Path:
-    """Return the working folder, a new one: with grid.yaml, and its finished results in out."""
+    """Return the working folder, a new one: with grid.yaml, and its finished results in
+    out.
+    """
     return shutil.copytree(trained, here, dirs_exist_ok=True)

@@ -1,6 +1,7 @@
 """A program that runs a grid in forks of itself, each with another fault of the disk.
 
-Usage: faulty_disk.py FOLDER FAULT..., with FOLDER/grid.yaml; writes FOLDER/FAULT/out, code, said.
+Usage: faulty_disk.py FOLDER FAULT..., with FOLDER/grid.yaml; writes FOLDER/FAULT/out,
+code, said.
 """
 
 import errno
@@ -13,15 +14,27 @@ from pathlib import Path
 from cbm_cli.cli import main
 
 CALLS = {"fsync": 8, "replace": 5}  # of a run at least
-KILLS = [f"{call}-{number}" for call, calls in CALLS.items() for number in range(1, calls + 1)]
-ERRORS = ["fsync-ENOSPC", "fsync-EDQUOT", "fsync-EIO", "replace-ENOSPC", "replace-EPERM"]
+KILLS = [
+    f"{call}-{number}"
+    for call, calls in CALLS.items()
+    for number in range(1, calls + 1)
+]
+ERRORS = [
+    "fsync-ENOSPC",
+    "fsync-EDQUOT",
+    "fsync-EIO",
+    "replace-ENOSPC",
+    "replace-EPERM",
+]
 FULL, READ_ONLY = "full", "EROFS"
 GRID = Path(*sys.argv[1:2]).absolute() / "grid.yaml"
 COMMAND = ["run", str(GRID), "-o", "out", "-j", "0"]
 
 
 def break_disk(fault):
-    """Make calls of `os` fail from the third on, kill this process at one, or limit files."""
+    """Make calls of `os` fail from the third on, kill this process at one, or limit
+    files.
+    """
     if fault == FULL:
         return resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
     call, _, how = ("mkdir-" * (fault == READ_ONLY) + fault).partition("-")
@@ -40,7 +53,9 @@ def break_disk(fault):
 
 
 def run_forked(fault):
-    """Run the grid in a child with a fault, in a folder of its name; return its exit code."""
+    """Run the grid in a child with a fault, in a folder of its name; return its exit
+    code.
+    """
     child = os.fork()
     if child == 0:
         os.chdir(fault)

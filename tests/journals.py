@@ -33,7 +33,11 @@ def stores_in(folder):
 
 def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "best")):
     """Curves, records and machines of finished trials, by run-id, number and kind."""
-    stores = [it for it in stores_in(folder) if it.experiment in experiments or not experiments]
+    stores = [
+        it
+        for it in stores_in(folder)
+        if it.experiment in experiments or not experiments
+    ]
     places = ((store, *key) for store in stores for key in finished_in(store))
     return {
         (store.experiment, run_id, number, kind)[bool(experiments) :]: content
@@ -44,10 +48,16 @@ def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "bes
 
 
 def contents(store, run_id, number):
-    """Curve and records of a finished trial by column, and its machines as NPZ files."""
+    """Curve and records of a finished trial by column, and its machines as NPZ
+    files.
+    """
     record = store.line(run_id, number)
-    tables = {kind: table for kind in ("curve", "records") if (table := getattr(record, kind))}
-    return tables | {kind: store.machine_of(record, kind) for kind in store.machines_in(record)}
+    tables = {
+        kind: table for kind in ("curve", "records") if (table := getattr(record, kind))
+    }
+    return tables | {
+        kind: store.machine_of(record, kind) for kind in store.machines_in(record)
+    }
 
 
 def finished_in(store):
@@ -82,10 +92,22 @@ def change_manifest(experiment, change):
     path.write_bytes(_changed(path.read_bytes(), change))
 
 
-def made_manifest(cells, trials=2, bounds=None, experiment="e", description="", **table):
-    about = {"format": FORMAT, "versions": {}, "experiment": experiment, "description": description}
+def made_manifest(
+    cells, trials=2, bounds=None, experiment="e", description="", **table
+):
+    about = {
+        "format": FORMAT,
+        "versions": {},
+        "experiment": experiment,
+        "description": description,
+    }
     about |= {"trials": trials, "seed": 1, "table": TableSpec.model_construct(**table)}
-    about |= {"cells": [*cells], "settings": [], "others": [], "upper_bounds": bounds or {}}
+    about |= {
+        "cells": [*cells],
+        "settings": [],
+        "others": [],
+        "upper_bounds": bounds or {},
+    }
     about |= {"courses": {}, "digests": {}, "machine": {}, "grid_folder": ""}
     return Manifest(**about)
 
@@ -108,18 +130,36 @@ def forget(experiment, *keys):
         path.write_bytes(path.read_bytes().replace(lines_of(experiment)[key], b""))
 
 
-OTHERS = ["Thumbs.db", ".DS_Store", "._trial-000.csv", "trial-000 (copy).csv", "notes.txt"]
+OTHERS = [
+    "Thumbs.db",
+    ".DS_Store",
+    "._trial-000.csv",
+    "trial-000 (copy).csv",
+    "notes.txt",
+]
 OTHERS += ["old.zip", "1.json"]
 
 
 def throw_in(experiment):
-    """Put files and folders of others into every folder of the store; return all of them."""
+    """Put files and folders of others into every folder of the store; return all of
+    them.
+    """
     root, thrown = Path(experiment), []
-    runs = [path for kind in FOLDERS for path in (root / kind).glob("*_*") if path.is_dir()]
-    for folder in (root.parent, root, *(root / kind for kind in (*FOLDERS, *EXPORTS)), *runs):
+    runs = [
+        path for kind in FOLDERS for path in (root / kind).glob("*_*") if path.is_dir()
+    ]
+    for folder in (
+        root.parent,
+        root,
+        *(root / kind for kind in (*FOLDERS, *EXPORTS)),
+        *runs,
+    ):
         with suppress(OSError):  # folders come and go
             (folder / "@eaDir").mkdir(parents=True, exist_ok=True)
-            for path in (*(folder / name for name in OTHERS), folder / "@eaDir" / "trial-001.csv"):
+            for path in (
+                *(folder / name for name in OTHERS),
+                folder / "@eaDir" / "trial-001.csv",
+            ):
                 thrown.append(path)
                 if not path.exists():
                     path.write_bytes(b"PK\x03\x04 not yours")
@@ -131,4 +171,6 @@ def put_machine(store, run_id, number, arrays):
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     machine = as_text(stream.getvalue())
-    change_record(store.folder, (run_id, number), lambda record: record.update(machine=machine))
+    change_record(
+        store.folder, (run_id, number), lambda record: record.update(machine=machine)
+    )

@@ -1,4 +1,6 @@
-"""The kernels and their reference side by side: where tests of training reach into kernels."""
+"""The kernels and their reference side by side: where tests of training reach into
+kernels.
+"""
 
 import itertools
 
@@ -26,7 +28,9 @@ from tests.networks import layered
 
 
 def joint(W, b, c, mu=0.0, lam=0.0, beta=1.0):
-    """p(x, h) of the centered machine at an inverse temperature: array (2^N, 2^M), and log Z."""
+    """p(x, h) of the centered machine at an inverse temperature: array (2^N, 2^M), and
+    log Z.
+    """
     theta = beta * W, beta * b, beta * c
     p = ref.joint_phase(*theta, mu, lam).p
     return p.reshape(2 ** len(b), 2 ** len(c)), ref.log_partition(*theta, mu, lam)
@@ -76,7 +80,9 @@ def rbm(W, b, c):
 
 
 def flattened(machine, dtype=np.float32):
-    """A machine of `networks.layered` without offsets, even layers next to even ones."""
+    """A machine of `networks.layered` without offsets, even layers next to even
+    ones.
+    """
     return flatten(Layered("dbm", *map(tuple, machine)).recentered(-1), dtype)
 
 
@@ -88,7 +94,9 @@ def make_state(machine, offsets, its, rng):
     W, b, c, mu, lam = (aligned(array) for array in (*machine, *offsets))
     shape = its.temperatures if its.temperatures > 1 else its.rows, len(c)
     h, aside_h = (aligned(rng.random(shape) < 0.5) for _ in range(2))
-    velocity = [aligned(np.zeros_like(it)) if its.momentum > 0 else None for it in (W, b, c)]
+    velocity = [
+        aligned(np.zeros_like(it)) if its.momentum > 0 else None for it in (W, b, c)
+    ]
     aside_h = aside_h if its.offsets_from == INDEPENDENT else None
     return State(W, b, c, mu, lam, np.zeros(3, np.int64), h, aside_h, *velocity)
 
@@ -97,29 +105,45 @@ def random_state(layers, its, seed, scale=1.0):
     """The state of a machine of `networks.layered`."""
     machine = layered(layers, seed, scale)
     sides = sides_of(machine[2], machine[2], "dbm")
-    return make_state(flattened(machine).plain, sides, its, np.random.default_rng(seed + 1))
+    return make_state(
+        flattened(machine).plain, sides, its, np.random.default_rng(seed + 1)
+    )
 
 
 def plan(layers, batch, scheme=None, sliding=(1, 1), before=True, **changes):
-    """A full-batch plan of PCD-1, changed as asked; mean field runs until it has settled.
+    """A full-batch plan of PCD-1, changed as asked; mean field runs until it has
+    settled.
 
-    A scheme has a letter for each layer; sliding factors are of the visible and the other layers.
-    ``learning_rate`` is a number or a schedule ((first update, rate), ...).
+    A scheme has a letter for each layer; sliding factors are of the visible and the
+    other layers. ``learning_rate`` is a number or a schedule ((first update, rate),
+    ...).
     """
     layout, scheme = Layout(tuple(layers)), scheme or "d" * len(layers)
     letters = zip(scheme, layers, strict=True)
-    mixes = [np.tile(np.float32(ref.LETTERS[letter])[:, None], (1, n)) for letter, n in letters]
+    mixes = [
+        np.tile(np.float32(ref.LETTERS[letter])[:, None], (1, n))
+        for letter, n in letters
+    ]
     factors = [np.full(n, sliding[k > 0], np.float32) for k, n in enumerate(layers)]
     sides = *sides_of(mixes, mixes, "dbm"), *sides_of(factors, factors, "dbm")
     offsets = OffsetPlan(*sides, before, "r" in scheme)
-    exactly = {"tolerance": 1e-7, "rounds": 3000, "spans": layout.spans(), "visible": layers[0]}
+    exactly = {
+        "tolerance": 1e-7,
+        "rounds": 3000,
+        "spans": layout.spans(),
+        "visible": layers[0],
+    }
     numbers = {
         name: np.float32(it) if isinstance(it, float) else it
         for name, it in (exactly | changes).items()
     }
     rate = numbers.pop("learning_rate", 0.1)
     firsts, rates = zip(*([(0, rate)] if np.isscalar(rate) else rate), strict=True)
-    schedule = {"rates": np.float32(rates), "rate_from": np.int64(firsts), "offsets": offsets}
+    schedule = {
+        "rates": np.float32(rates),
+        "rate_from": np.int64(firsts),
+        "offsets": offsets,
+    }
     return plain_plan(layout.width, layout.height, 2024, batch, **schedule | numbers)
 
 
@@ -128,7 +152,9 @@ def rate_of(its, update):
 
 
 def as_loaded(rows):
-    """Rows that cannot be written, as those of data sets, for which kernels are compiled."""
+    """Rows that cannot be written, as those of data sets, for which kernels are
+    compiled.
+    """
     rows = rows.view()
     rows.setflags(write=False)
     return rows
@@ -136,7 +162,9 @@ def as_loaded(rows):
 
 def learn(state, rows, plan, first, last, trail=None):
     """Train in place."""
-    Training(state, as_loaded(rows), plan)(trail or empty_trail(*state.W.shape), first, last)
+    Training(state, as_loaded(rows), plan)(
+        trail or empty_trail(*state.W.shape), first, last
+    )
 
 
 def learn_auto_encoder(state, sizes, rows, plan, first, last):
@@ -162,7 +190,9 @@ def kernel_machine(W, b, c):
 
 
 def sweep(machine, h, its, update):
-    """Advance chains h once; return samples x, their x W, and the visible states of all chains."""
+    """Advance chains h once; return samples x, their x W, and the visible states of all
+    chains.
+    """
     x = np.empty((its.rows, len(machine[1])), np.float32)
     to_h = np.empty((its.rows, h.shape[1]), np.float32)
     chains = make_chains(h, its, x, to_h)
@@ -209,7 +239,10 @@ def summed_costs(state, sizes, rows, plan):
 
 def batch_of(rows, its, update, shuffled=True):
     batches = len(rows) // its.batch
-    order, k = epoch_order(len(rows), int(its.seed), update // batches, shuffled), update % batches
+    order, k = (
+        epoch_order(len(rows), int(its.seed), update // batches, shuffled),
+        update % batches,
+    )
     return rows[order[k * its.batch : (k + 1) * its.batch]]
 
 
@@ -231,8 +264,13 @@ def noises(its, update, n, m):
 
 
 def sweep_numbers(its, update, site, chains, n, m):
-    """For each round of an update: (u_x, u_h) of its sweeps, and numbers of its swaps."""
-    each, rounds = its.steps * chains * (n + m) + chains, its.rows * its.temperatures // chains
+    """For each round of an update: (u_x, u_h) of its sweeps, and numbers of its
+    swaps.
+    """
+    each, rounds = (
+        its.steps * chains * (n + m) + chains,
+        its.rows * its.temperatures // chains,
+    )
     each += -each % 4
     for u in uniform(int(its.seed), update, site, rounds * each).reshape(rounds, each):
         sweeps, at = [], chains * (n + m)
@@ -248,9 +286,14 @@ def sweep_numbers(its, update, site, chains, n, m):
 def reference_sweeps(theta, h, its, update, site="sampler"):
     """Samples x, and hidden states of all chains after an update."""
     theta, h, T = wide(theta), h.astype(float), its.temperatures
-    rounds, gains = its.rows * T // len(h), (float(its.to_hidden), float(its.to_visible))
+    rounds, gains = (
+        its.rows * T // len(h),
+        (float(its.to_hidden), float(its.to_visible)),
+    )
     samples = []
-    for r, (sweeps, u_swap) in enumerate(sweep_numbers(its, update, site, len(h), *theta[0].shape)):
+    for r, (sweeps, u_swap) in enumerate(
+        sweep_numbers(its, update, site, len(h), *theta[0].shape)
+    ):
         if T == 1:
             for u_x, u_h in sweeps:
                 x, h, _ = ref.sweep(h, theta, u_x, u_h, gains=gains)
@@ -259,27 +302,40 @@ def reference_sweeps(theta, h, its, update, site="sampler"):
             for k in range(0, len(h), T):
                 at = slice(k, k + T)
                 u = [(u_x[at], u_h[at]) for u_x, u_h in sweeps]
-                ladders.append(ref.tempered_sweep(h[at], theta, beta, u, u_swap[at], turn))
+                ladders.append(
+                    ref.tempered_sweep(h[at], theta, beta, u, u_swap[at], turn)
+                )
             x, h, _ = (np.concatenate(side) for side in zip(*ladders, strict=True))
         samples.append(x[T - 1 :: T])
     return np.concatenate(samples), h
 
 
 def exactly(algorithm, theta, offsets, rows, its, updates):
-    """An algorithm of the reference with exact model phases, and data means as offsets."""
+    """An algorithm of the reference with exact model phases, and data means as
+    offsets.
+    """
     rates = rate_of(its, 0), *wide((its.offsets.mu_factor, its.offsets.lam_factor))
     sample = lambda data, *machine: ref.model_phase(*machine)  # noqa: E731
-    batches, estimate = [rows.astype(float)] * updates, lambda data, model: ref.means(data)
-    return algorithm(theta, offsets, batches, sample, estimate, rates, its.offsets.before)
+    batches, estimate = (
+        [rows.astype(float)] * updates,
+        lambda data, model: ref.means(data),
+    )
+    return algorithm(
+        theta, offsets, batches, sample, estimate, rates, its.offsets.before
+    )
 
 
 class Trainer:
-    """Training by the functions of the reference, on the random numbers of the kernels."""
+    """Training by the functions of the reference, on the random numbers of the
+    kernels.
+    """
 
     def __init__(self, state, its):
         self.its = its
         self.W, self.b, self.c, *self.offsets = wide(state.machine)
-        self.h, self.aside_h = wide([] if h is None else h for h in (state.h, state.aside_h))
+        self.h, self.aside_h = wide(
+            [] if h is None else h for h in (state.h, state.aside_h)
+        )
         self.velocity = [np.zeros_like(array) for array in self.theta]
         units = np.arange(len(self.c))
         self.connected = (units >= its.spans[:, :1]) & (units < its.spans[:, 1:])
@@ -303,11 +359,15 @@ class Trainer:
         self.offsets = moved
 
     def data_phase(self, x):
-        """Rows of all even layers and means of the odd ones, given the visible layer."""
+        """Rows of all even layers and means of the odd ones, given the visible
+        layer.
+        """
         if x.shape[1] == len(self.b):
             return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c))
         start = self.offsets[0][x.shape[1] :]
-        even, odd, _ = ref.mean_field(x, start, self.theta, tolerance=1e-13, rounds=10_000)
+        even, odd, _ = ref.mean_field(
+            x, start, self.theta, tolerance=1e-13, rounds=10_000
+        )
         return ref.batch(np.hstack([x, even]), odd)
 
     def model_phase(self, data, h, number, exact, aside=""):
@@ -318,7 +378,11 @@ class Trainer:
             u = uniform(int(self.its.seed), number, f"restart{aside}", data.h.size)
             h = ref.draw(data.h, u.reshape(data.h.shape))
         x, h = reference_sweeps(
-            [a.astype(np.float32) for a in self.theta], h, self.its, number, f"sampler{aside}"
+            [a.astype(np.float32) for a in self.theta],
+            h,
+            self.its,
+            number,
+            f"sampler{aside}",
         )
         return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c)), h
 
@@ -326,7 +390,9 @@ class Trainer:
         its, how, source = self.its, self.its.offsets, self.its.offsets_from
         if source != SAME:
             exact = source == ALL_STATES
-            model, self.aside_h = self.model_phase(data, self.aside_h, number, exact, "_aside")
+            model, self.aside_h = self.model_phase(
+                data, self.aside_h, number, exact, "_aside"
+            )
         sides = zip(
             self.offsets,
             wide((how.mu_factor, how.lam_factor)),
@@ -336,7 +402,10 @@ class Trainer:
             noises(its, number, *self.W.shape),
             strict=True,
         )
-        return [ref.moving_average(old, ref.offset_target(*rest), nu) for old, nu, *rest in sides]
+        return [
+            ref.moving_average(old, ref.offset_target(*rest), nu)
+            for old, nu, *rest in sides
+        ]
 
 
 def departure(state, trainer):
@@ -344,7 +413,11 @@ def departure(state, trainer):
     chains = [] if trainer.its.exact else [(state.h, trainer.h)]
     if state.aside_h is not None:
         chains.append((state.aside_h, trainer.aside_h))
-    expected = *trainer.theta, *trainer.offsets, *(trainer.velocity if state.velocity else ())
+    expected = (
+        *trainer.theta,
+        *trainer.offsets,
+        *(trainer.velocity if state.velocity else ()),
+    )
     pairs = zip((*state[:5], *(state.velocity or ())[:3]), expected, strict=True)
     error = max(np.abs(one - other).max() for one, other in pairs)
     return sum(int((one != other).sum()) for one, other in chains), error

@@ -1,4 +1,6 @@
-"""Read back what pictures, pages and files of results show, without the code that draws."""
+"""Read back what pictures, pages and files of results show, without the code that
+draws.
+"""
 
 import io
 import json
@@ -26,7 +28,10 @@ def trials_of(results, experiment):
     folder = Path(results) / experiment
     found = pd.DataFrame(json.loads((folder / "manifest.json").read_bytes())["cells"])
     for kind in ("curves", "records"):
-        tables = [pd.read_csv(path).assign(run_id=path.stem) for path in folder.glob(f"{kind}/*")]
+        tables = [
+            pd.read_csv(path).assign(run_id=path.stem)
+            for path in folder.glob(f"{kind}/*")
+        ]
         found = found.merge(pd.concat(tables)) if tables else found
     numbers = found["trial"].astype(str)
     return found.assign(machine=f"{results}/" + found["run_id"] + ":" + numbers)
@@ -65,8 +70,13 @@ def panels_of(figure):
     seen = [axes for axes in figure.axes if axes.get_visible()]
     titles = [axes.get_title().replace("\n", " ") for axes in seen]
     letters = [f"({chr(97 + place)})" * (len(seen) > 1) for place in range(len(seen))]
-    assert all(title.startswith(letter) for title, letter in zip(titles, letters, strict=True))
-    titles = [title[len(letter) :].strip() for title, letter in zip(titles, letters, strict=True)]
+    assert all(
+        title.startswith(letter) for title, letter in zip(titles, letters, strict=True)
+    )
+    titles = [
+        title[len(letter) :].strip()
+        for title, letter in zip(titles, letters, strict=True)
+    ]
     return [*zip(titles, seen, strict=True)]
 
 
@@ -80,7 +90,9 @@ class Look(NamedTuple):
 
 def look_of(line, mark):
     """The look of a line and of its markers, which may be another line."""
-    return Look(to_hex(line.get_color()), line._unscaled_dash_pattern[1], mark.get_marker())
+    return Look(
+        to_hex(line.get_color()), line._unscaled_dash_pattern[1], mark.get_marker()
+    )
 
 
 def legend_of(holder):
@@ -111,14 +123,21 @@ def curves_of(axes, legend):
         assert to_hex(full.get_markerfacecolor()) == to_hex(full.get_markeredgecolor())
         look, band = look_of(line, full), None
         if bands:
-            corners = pd.DataFrame(np.concatenate([path.vertices for path in bands[0].get_paths()]))
+            corners = pd.DataFrame(
+                np.concatenate([path.vertices for path in bands[0].get_paths()])
+            )
             band = corners.groupby(0)[1].agg(["min", "max"])
             spread = bands.pop(0)
             is_area = isinstance(spread, PolyCollection)
             (colour,) = spread.get_facecolor() if is_area else spread.get_color()
-            assert {*map(to_hex, (colour, full.get_color(), hollow.get_color()))} == {look.colour}
+            assert {*map(to_hex, (colour, full.get_color(), hollow.get_color()))} == {
+                look.colour
+            }
         assert look not in found, "two curves look alike"
-        marks = [pd.Series(it.get_ydata(), it.get_xdata(), dtype=float) for it in (full, hollow)]
+        marks = [
+            pd.Series(it.get_ydata(), it.get_xdata(), dtype=float)
+            for it in (full, hollow)
+        ]
         found[look] = Curve(xy, *marks, band)
     named = {name: found.pop(look) for name, look in legend.items() if look in found}
     assert not found, "a curve is not in the legend"
@@ -138,16 +157,22 @@ def bounds_of(axes):
 def ticks_of(axis):
     low, high = sorted(axis.get_view_interval())
     named = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
-    return {float(place): label.get_text() for place, label in named if low <= place <= high}
+    return {
+        float(place): label.get_text() for place, label in named if low <= place <= high
+    }
 
 
 def tiles_of(image, height, width, times=1):
     """The rows of a tile of enlarged pictures, each within a pixel of grey."""
     down, across = times * height + 1, times * width + 1
     shape = (image.shape[0] - 1) // down, down, (image.shape[1] - 1) // across, across
-    assert_allclose(np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01)
+    assert_allclose(
+        np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01
+    )
     cells = image[1:, 1:].reshape(shape).swapaxes(1, 2).reshape(-1, down, across)
-    return cells[:, times // 2 : -1 : times, times // 2 : -1 : times].reshape(len(cells), -1)
+    return cells[:, times // 2 : -1 : times, times // 2 : -1 : times].reshape(
+        len(cells), -1
+    )
 
 
 class Element(ElementTree.Element):

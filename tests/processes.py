@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def until(condition, seconds=240.0):
-    """Wait until a condition holds, perhaps for kernels to be compiled; return what it returned."""
+    """Wait until a condition holds, perhaps for kernels to be compiled; return what it
+    returned.
+    """
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "nothing happened in time"
@@ -27,13 +29,18 @@ def until(condition, seconds=240.0):
 def nightly(*cases):
     """Return cases of a parametrised test that take their turn in the nightly run."""
     return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly
+        )
         for case in cases
     ]
 
 
 def start(*command, path=ROOT, **options):
-    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}", "COLUMNS": "300"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{path}{os.pathsep}{ROOT}",
+        "COLUMNS": "300",
+    }
     return subprocess.Popen(
         [sys.executable, "-m", *map(str, command)],
         env=environment | options.pop("env", {}),
@@ -45,7 +52,9 @@ def start(*command, path=ROOT, **options):
 
 
 def _heed_signals():
-    """Undo what a shell does for a job in the background, which ignores some signals."""
+    """Undo what a shell does for a job in the background, which ignores some
+    signals.
+    """
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -60,7 +69,9 @@ def children(*pids):
     found = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += [child.pid for child in psutil.Process(pid).children(recursive=True)]
+            found += [
+                child.pid for child in psutil.Process(pid).children(recursive=True)
+            ]
     return found
 
 
@@ -80,7 +91,11 @@ class LoopbackCluster:
 
     def __init__(self, folder, *options, **keywords):
         self.keywords = keywords
-        self.place, self.options, self.workers = Path(folder) / "scheduler.json", options, []
+        self.place, self.options, self.workers = (
+            Path(folder) / "scheduler.json",
+            options,
+            [],
+        )
         self.scheduler = self.start_scheduler(0)
         self.address = until(lambda: self.place.exists() and self.place.read_text())
         self.address = json.loads(self.place.read_text())["address"]
@@ -88,17 +103,26 @@ class LoopbackCluster:
     def start_scheduler(self, port):
         """Start the scheduler, again if it has ended."""
         host = "--host", "127.0.0.1", "--port", port
-        return self._start("scheduler", *host, "--scheduler-file", self.place, **self.keywords)
+        return self._start(
+            "scheduler", *host, "--scheduler-file", self.place, **self.keywords
+        )
 
     def add(self, *options, **keywords):
         """Start a worker; the options are those of ``dask worker``."""
         self.workers.append(
-            self._start("worker", self.address, "--host", "127.0.0.1", *options, **keywords)
+            self._start(
+                "worker", self.address, "--host", "127.0.0.1", *options, **keywords
+            )
         )
         return self.workers[-1]
 
     def _start(self, program, *options, **keywords):
-        command = f"distributed.cli.dask_{program}", "--no-dashboard", *options, *self.options
+        command = (
+            f"distributed.cli.dask_{program}",
+            "--no-dashboard",
+            *options,
+            *self.options,
+        )
         return start(*command, cwd=self.place.parent, **keywords)
 
     def end(self):

@@ -1,4 +1,6 @@
-"""Short trainings: settings, ways to step, data, and trials that stop again and again."""
+"""Short trainings: settings, ways to step, data, and trials that stop again and
+again.
+"""
 
 import random
 
@@ -19,13 +21,18 @@ def coins(units, rows=13):
 
 def rbm_settings(**changes):
     """Settings of a short training of an RBM on data that a test brings."""
-    base = {"data": {"name": "mnist"}, "model": {"kind": "rbm", "hidden": 3}}  # the rows are others
+    base = {
+        "data": {"name": "mnist"},
+        "model": {"kind": "rbm", "hidden": 3},
+    }  # the rows are others
     base |= {"offsets": "dd^b", "sampler": "PCD-1", "learning_rate": 0.1, "updates": 10}
     return Settings(**base | changes)
 
 
 def finish_in_pieces(run, store, chance, seed):
-    """Run a trial that is often stopped and read back from its file; return it and its stops."""
+    """Run a trial that is often stopped and read back from its file; return it and its
+    stops.
+    """
     dice, stops, result = random.Random(seed), [], None
     while not isinstance(result, Outcome):
         result = run(result, lambda: dice.random() < chance)
@@ -37,7 +44,9 @@ def finish_in_pieces(run, store, chance, seed):
 
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
-THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
+THREE_PARTS = Dataset(
+    "three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy()
+)
 RBM = {
     "data": {"name": "bars-and-stripes", "size": 2},  # a name; the rows are THREE_PARTS
     "model": {"kind": "rbm", "hidden": 3},
@@ -49,7 +58,11 @@ RBM = {
     "weight_scale": 2.0,  # so that what the chains are at matters to every update
 }
 DBM = RBM | {"model": {"kind": "dbm", "hidden": [4, 3]}, "offsets": "dad^b_s"}
-CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "drr^b_s", "sampler": None}
+CODER = {
+    "model": {"kind": "auto-encoder", "hidden": [4, 3]},
+    "offsets": "drr^b_s",
+    "sampler": None,
+}
 CODER = RBM | CODER
 _ANNEALED = {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}
 _RECORD = {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}
@@ -64,17 +77,23 @@ TRAININGS = {  # what could end otherwise if it is stopped, continued or moved
     "recorders": RBM | {"record": _RECORD},
     "decay": RBM | {"learning_rate": {"start": 0.1, "decay": 0.5, "every": "3 epochs"}},
     "natural": RBM | {"gradient": {"kind": "natural"}, "sampler": "exact"},
-    "one part": RBM | {"model": {"kind": "rbm", "hidden": 9}, "evaluate": {"parts": "test"}},
+    "one part": RBM
+    | {"model": {"kind": "rbm", "hidden": 9}, "evaluate": {"parts": "test"}},
     "DBM off the grid": DBM | {"evaluate": {"every": 7}},
     "pre-training": DBM | {"pretraining": {"epochs": 2}},
     "auto encoder": CODER,
-    "early stopping": CODER | {"early_stopping": {"look_ahead": 2}, "learning_rate": 3},  # at 6
-    "divergence": RBM | {"learning_rate": {"start": 0.1, "steps": "3e38 from 7 epochs"}},
+    "early stopping": CODER
+    | {"early_stopping": {"look_ahead": 2}, "learning_rate": 3},  # at 6
+    "divergence": RBM
+    | {"learning_rate": {"start": 0.1, "steps": "3e38 from 7 epochs"}},
 }
 
 FIXED = {"visible": 0, "hidden": 0.3}
 
-FALLING = {"start": 0.2, "decay": 0.5, "every": "5 updates"}, [(0, 0.2), (5, 0.1), (10, 0.05)]
+FALLING = (
+    {"start": 0.2, "decay": 0.5, "every": "5 updates"},
+    [(0, 0.2), (5, 0.1), (10, 0.05)],
+)
 STEPPED = {"start": 0.2, "steps": "0.02 from 1 epoch + 0.3 from 3 epochs"}
 BOTH = {"momentum": 0.8, "weight_decay": {"l1": 0.03, "l2": 0.1}}
 # Ways to step, in settings and in the plan of the reference; epochs have 3 batches
@@ -91,8 +110,14 @@ STEPS = {
 
 def toy_jobs(*kinds, **changes):
     """Jobs of trials of these classes, numbered from 0, on bars and stripes."""
-    base = {"data": {"name": "bars-and-stripes", "size": 2}, "model": {"kind": "rbm", "hidden": 2}}
+    base = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "model": {"kind": "rbm", "hidden": 2},
+    }
     base |= {"offsets": "dd^b", "sampler": "CD-1", "learning_rate": 0.1, "updates": 20}
     base["batch"] = "full"
     settings, data = Settings(**base | changes), load("bars-and-stripes", size=2)
-    return [Job(kind("test", settings, n, 1), "run", data, ()) for n, kind in enumerate(kinds)]
+    return [
+        Job(kind("test", settings, n, 1), "run", data, ())
+        for n, kind in enumerate(kinds)
+    ]

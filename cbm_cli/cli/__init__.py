@@ -1,4 +1,6 @@
-"""The command line: each command reads its arguments, calls other packages and prints what they return."""
+"""The command line: each command reads its arguments, calls other packages and prints
+what they return.
+"""
 
 import atexit
 import errno
@@ -35,7 +37,14 @@ _COMMANDS: Any = {
     "data": "data",
     "schema": "show",
 }
-_OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)
+_OF_OUTPUT = (
+    errno.EPIPE,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EFBIG,
+    errno.EBADF,
+)
 
 
 class _Group(click.Group):
@@ -59,8 +68,12 @@ class _Group(click.Group):
         except OSError as error:  # for a closed pipe Click ends quietly
             if not _is_output(error):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest when it ends
-            click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), 1
+            )  # Python writes the rest when it ends
+            click.echo(
+                f"Error: the output cannot be written: {error.strerror}", err=True
+            )
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -80,30 +93,50 @@ class _Group(click.Group):
                 raise
             words, code = str(error), getattr(error, "exit_code", CbmError.exit_code)
             if isinstance(error, MemoryError):
-                remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
+                remedy = (
+                    "use smaller data, machines, batches or fewer chains, or "
+                    "fewer worker processes"
+                )
                 words = f"there is not enough memory ({error}); {remedy}"
             elif isinstance(error, OSError):
-                words = f"{error.filename or 'system'}: {error.strerror}; check the file and its permissions"
+                words = (
+                    f"{error.filename or 'system'}: {error.strerror}; check the "
+                    "file and its permissions"
+                )
             elif not isinstance(error, CbmError):
                 words, code = f"unforeseen {type(error).__name__}: {error}", 1
-                words += "; finished trials are kept; CBM_DEBUG=1 in front of cbm shows where"
+                words += (
+                    "; finished trials are kept; CBM_DEBUG=1 in front of cbm "
+                    "shows where"
+                )
             complaint: Any = click.ClickException(harmless(words))
             complaint.exit_code = code
             raise complaint from None
 
 
 def _is_output(error: BaseException) -> bool:
-    """Whether an error is of stdout, which is closed or on a full disk: others name their file."""
-    return isinstance(error, OSError) and not error.filename and error.errno in _OF_OUTPUT
+    """Whether an error is of stdout, which is closed or on a full disk: others name
+    their file.
+    """
+    return (
+        isinstance(error, OSError) and not error.filename and error.errno in _OF_OUTPUT
+    )
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
 @click.version_option(__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
-    atexit.register(gc.freeze)  # Python ends at once: it looks for no garbage in all that was imported
+    atexit.register(
+        gc.freeze
+    )  # Python ends at once: it looks for no garbage in all that was imported
     gc.set_threshold(100_000)  # planning makes many objects, and little garbage
-    os.environ.pop("MPLBACKEND", None)  # pictures are files, and need no backend, known or not
+    os.environ.pop(
+        "MPLBACKEND", None
+    )  # pictures are files, and need no backend, known or not
     warn = cache(lambda text: click.echo(f"warning: {text}", err=True))  # each once
     warnings.showwarning = lambda message, *_: warn(str(message))
 

@@ -1,4 +1,6 @@
-"""What commands print: data to stdout, notes to stderr, lists, progress, what to type next."""
+"""What commands print: data to stdout, notes to stderr, lists, progress, what to type
+next.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def say(line: str = "") -> None:
 
 
 def note(message: str) -> None:
-    """Print something that is not data, to stderr; where it is full or closed, the work goes on."""
+    """Print something that is not data, to stderr; where it is full or closed, the work
+    goes on.
+    """
     try:
         click.echo(harmless(message), err=True)
     except OSError:
@@ -37,15 +41,21 @@ def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     lines = [[*map(harmless, line)] for line in (heads, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        say("".join(f"{text:{width + 2}}" for text, width in zip(line, widths, strict=True)).rstrip())
+        say(
+            "".join(
+                f"{text:{width + 2}}" for text, width in zip(line, widths, strict=True)
+            ).rstrip()
+        )
 
 
 @contextmanager
-def live(share: Callable[[], float], words: Callable[[], Sequence[str]]) -> Iterator[Callable[[str], None]]:
+def live(
+    share: Callable[[], float], words: Callable[[], Sequence[str]]
+) -> Iterator[Callable[[str], None]]:
     """Show progress on stderr: a bar on a terminal, elsewhere a line every few seconds.
 
-    ``share`` is what is made of the whole; ``words`` are lines below the bar, the first of them also for
-    elsewhere. Yields a function that prints a note above them.
+    ``share`` is what is made of the whole; ``words`` are lines below the bar, the first
+    of them also for elsewhere. Yields a function that prints a note above them.
     """
     from rich.console import Console
     from rich.live import Live
@@ -55,10 +65,15 @@ def live(share: Callable[[], float], words: Callable[[], Sequence[str]]) -> Iter
             note(words()[0])
 
     console, ended = Console(stderr=True), threading.Event()
-    how: Any = {"get_renderable": lambda: bar(share(), words()), "refresh_per_second": 4}
+    how: Any = {
+        "get_renderable": lambda: bar(share(), words()),
+        "refresh_per_second": 4,
+    }
     if console.is_terminal:
         with Live(console=console, transient=True, **how):
-            yield lambda text: console.print(harmless(text), markup=False, highlight=False, soft_wrap=True)
+            yield lambda text: console.print(
+                harmless(text), markup=False, highlight=False, soft_wrap=True
+            )
         return
     threading.Thread(target=tell, daemon=True).start()
     try:

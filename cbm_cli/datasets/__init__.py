@@ -1,1 +1,3 @@
-"""Data sets, as read-only rows of bytes: toys generated, published ones and a user's own read from files."""
+"""Data sets, as read-only rows of bytes: toys generated, published ones and a user's
+own read from files.
+"""

@@ -19,19 +19,27 @@ class Image(NamedTuple):
 
     height: int
     width: int
-    order: Literal["C", "F"] = "C"  # NumPy's: C for line by line, F for column by column
+    order: Literal["C", "F"] = (
+        "C"  # NumPy's: C for line by line, F for column by column
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set, ready for training: read-only and the same bytes wherever it is loaded."""
+    """A data set, ready for training: read-only and the same bytes wherever it is
+    loaded.
+    """
 
     name: str  # as in tables: flipped-shifting-bar for a flipped shifting-bar
     train: np.ndarray  # uint8, (rows, width), C-contiguous
     valid: np.ndarray | None = None  # like train, where the data set has such a part
     test: np.ndarray | None = None
-    levels: int = 1  # a unit that is surely on: 1 (values are 0 or 1) or 255 (v is the probability v / 255)
-    upper_bound: float | None = None  # best log-likelihood of any model on train, nats per row, where known
+    # a unit that is surely on: 1 (values are 0 or 1) or 255 (v is the probability v /
+    # 255)
+    levels: int = 1
+    upper_bound: float | None = (
+        None  # best log-likelihood of any model on train, nats per row, where known
+    )
     image: Image | None = None  # how to draw a row; training does not see it
     names: Names = ()  # training does not see them
 
@@ -40,14 +48,16 @@ class Dataset:
             part.setflags(write=False)
 
     def __reduce__(self) -> tuple:
-        # Through the constructor, so that the arrays are read-only in another process too: compiled
-        # functions treat read-only and writable arrays as two types.
+        # Through the constructor, so that the arrays are read-only in another process
+        # too: compiled functions treat read-only and writable arrays as two types.
         return Dataset, tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def parts(self) -> dict[str, np.ndarray]:
         """The parts that exist, by name: ``train``, ``valid``, ``test``."""
-        return {name: part for name in PARTS if (part := getattr(self, name)) is not None}
+        return {
+            name: part for name in PARTS if (part := getattr(self, name)) is not None
+        }
 
     @property
     def width(self) -> int:
@@ -56,7 +66,9 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hexadecimal) of all that training can see: levels, shapes and bytes of the parts."""
+        """SHA-256 (hexadecimal) of all that training can see: levels, shapes and bytes
+        of the parts.
+        """
         hasher = hashlib.sha256(f"levels {self.levels}".encode())
         for name, part in self.parts.items():
             hasher.update(f"\n{name} {part.shape}\n".encode())

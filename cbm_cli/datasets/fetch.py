@@ -1,4 +1,5 @@
-"""Files of published data sets: whether they are here, compared with their checksums, and downloads by pooch.
+"""Files of published data sets: whether they are here, compared with their checksums,
+and downloads by pooch.
 
 Checksums are of the content after gunzip: some mirrors pack files.
 """
@@ -48,19 +49,29 @@ def check(file: File, path: Path | None) -> Checked:
         with reading(""):
             content = unpacked(path)
     except FieldError as error:
-        return Checked(file.stem, path, f"wrong: expected {file.checksums[0]}, and it {error}")
+        return Checked(
+            file.stem, path, f"wrong: expected {file.checksums[0]}, and it {error}"
+        )
     found = []
     for expected in file.checksums:
         kind, _, _ = expected.partition(":")
-        blob = hashlib.sha1(b"blob %d\0" % len(content)) if kind == "git" else hashlib.sha256()
+        blob = (
+            hashlib.sha1(b"blob %d\0" % len(content))
+            if kind == "git"
+            else hashlib.sha256()
+        )
         blob.update(content)
         found.append(f"{kind}:{blob.hexdigest()}")
     wrong = f"wrong: expected {file.checksums[0]}, found {found[0]}"
-    return Checked(file.stem, path, "ok" if {*found} & {*file.checksums} else wrong, content)
+    return Checked(
+        file.stem, path, "ok" if {*found} & {*file.checksums} else wrong, content
+    )
 
 
 def catalogue(*wanted: str) -> list[Listing]:
-    """Return the data sets named, or all of them; files are compared with their checksums."""
+    """Return the data sets named, or all of them; files are compared with their
+    checksums.
+    """
     listed = []
     for source in (SOURCES[name] for name in wanted or SOURCES):
         try:
@@ -68,8 +79,14 @@ def catalogue(*wanted: str) -> list[Listing]:
             wrong = any(file.verdict != "ok" for file in files)
             state = "damaged" if wrong else "ok" if files else "generated"
         except FieldError:
-            found = {file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]}
-            files = [check(file, next(filter(None, paths), None)) for file, paths in found.items()]
+            found = {
+                file: [find(folder, file.stem) for folder in source.folders]
+                for file in source.forms[0]
+            }
+            files = [
+                check(file, next(filter(None, paths), None))
+                for file, paths in found.items()
+            ]
             state = "missing"
         listed.append(Listing(source, state, files))
     return listed
@@ -78,8 +95,9 @@ def catalogue(*wanted: str) -> list[Listing]:
 def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     """Download the files of a published data set, unless they are here and right.
 
-    Return the folder of its files, and whether anything was downloaded. They go to the folder in
-    ``CBM_DATA_DIR``, or to the user's cache. ``say`` gets the address of each file.
+    Return the folder of its files, and whether anything was downloaded. They go to the
+    folder in ``CBM_DATA_DIR``, or to the user's cache. ``say`` gets the address of each
+    file.
     """
     source = SOURCES[name]
     for place in source.folders:
@@ -95,20 +113,31 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
         except FieldError as problem:
             problems.append(str(problem))
         except OSError as error:
-            told = f"{folder}: cannot write: {error.strerror}; choose another with {VARIABLE}"
+            told = (
+                f"{folder}: cannot write: {error.strerror}; choose another with "
+                f"{VARIABLE}"
+            )
             raise FieldError(told) from None
-    urls = [next(iter(file.urls), f"{file.stem}.gz") for file in _lacking(source.forms[0], folder)]
+    urls = [
+        next(iter(file.urls), f"{file.stem}.gz")
+        for file in _lacking(source.forms[0], folder)
+    ]
     reason = "; ".join(problems) or "has no published address"
-    raise FieldError(f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}")
+    raise FieldError(
+        f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}"
+    )
 
 
 def _lacking(form: Sequence[File], folder: Path) -> list[File]:
     """Return the files of a form that are not here, or wrong."""
-    return [file for file in form if check(file, find(folder, file.stem)).verdict != "ok"]
+    return [
+        file for file in form if check(file, find(folder, file.stem)).verdict != "ok"
+    ]
 
 
 def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
-    """Get a file from the first address that has it; only the right content replaces an old file.
+    """Get a file from the first address that has it; only the right content replaces an
+    old file.
 
     What breaks off is tried again; what an address refuses (as 404) is not.
     """
@@ -117,28 +146,46 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
 
     def refuse(answer: Any, **_: Any) -> None:
         if 400 <= answer.status_code < 500:
-            raise CbmError(f"answers {answer.status_code}")  # an error that pooch does not try again
+            raise CbmError(
+                f"answers {answer.status_code}"
+            )  # an error that pooch does not try again
 
     pooch.get_logger().setLevel("ERROR")
     folder.mkdir(parents=True, exist_ok=True)
-    how: Any = {"headers": {"Accept-Encoding": "identity"}, "hooks": {"response": refuse}}
-    loader, problems = pooch.HTTPDownloader(False, 1 << 14, timeout=TIMEOUT, **how), list[str]()
+    how: Any = {
+        "headers": {"Accept-Encoding": "identity"},
+        "hooks": {"response": refuse},
+    }
+    loader, problems = (
+        pooch.HTTPDownloader(False, 1 << 14, timeout=TIMEOUT, **how),
+        list[str](),
+    )
     for url in file.urls:
         say(f"fetching {url}")
         base, _, name = url.rpartition("/")
         with TemporaryDirectory(suffix=".part", dir=folder) as part:
-            store = pooch.create(part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1)
+            store = pooch.create(
+                part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1
+            )
             try:
                 found = store.fetch(name, downloader=loader)
             except (RequestException, ValueError, CbmError) as error:
                 answer = getattr(getattr(error, "response", None), "status_code", "")
-                told = f"answers {answer}" if answer else "broke off or cannot be reached"
-                told = str(error) if isinstance(error, CbmError) else f"{told}, {TRIES} times"
+                told = (
+                    f"answers {answer}" if answer else "broke off or cannot be reached"
+                )
+                told = (
+                    str(error)
+                    if isinstance(error, CbmError)
+                    else f"{told}, {TRIES} times"
+                )
                 problems.append(f"{url} {told}")
                 continue
             if (verdict := check(file, Path(found)).verdict) == "ok":
                 for twin in (folder / file.stem, folder / f"{file.stem}.gz"):
-                    twin.unlink(missing_ok=True)  # a wrong one, packed otherwise, might be read first
+                    twin.unlink(
+                        missing_ok=True
+                    )  # a wrong one, packed otherwise, might be read first
                 os.replace(found, folder / name)
                 return
             problems.append(f"{url}: {verdict}")

@@ -1,4 +1,6 @@
-"""The data sets that cbm knows, read from published.yaml, and where the files of published ones are."""
+"""The data sets that cbm knows, read from published.yaml, and where the files of
+published ones are.
+"""
 
 import os
 from collections.abc import Iterator
@@ -22,9 +24,11 @@ _ELSEWHERE: ContextVar[Path | None] = ContextVar("elsewhere", default=None)
 
 @contextmanager
 def data_in(folder: Path | None) -> Iterator[None]:
-    """Look for the files of all data sets in a folder, as where results are read on another computer.
+    """Look for the files of all data sets in a folder, as where results are read on
+    another computer.
 
-    A user's own files are there under the path that the grid gives, if it is relative, or under their name.
+    A user's own files are there under the path that the grid gives, if it is relative,
+    or under their name.
     """
     before = _ELSEWHERE.set(folder)
     try:
@@ -34,16 +38,24 @@ def data_in(folder: Path | None) -> Iterator[None]:
 
 
 def own_file(folder: str | Path, name: str) -> Path:
-    """Return where a file of a user's own is: below the folder of its grid, or as `data_in` says."""
+    """Return where a file of a user's own is: below the folder of its grid, or as
+    `data_in` says.
+    """
     elsewhere, path = _ELSEWHERE.get(), Path(folder, expanduser(name))
     if elsewhere is None:
         return path
     below = elsewhere / name
-    return below if not Path(name).is_absolute() and below.is_file() else elsewhere / path.name
+    return (
+        below
+        if not Path(name).is_absolute() and below.is_file()
+        else elsewhere / path.name
+    )
 
 
 def near(path: Path) -> str:
-    """Return ``; did you mean NAME?`` for a file that is not there, if its folder has one like it."""
+    """Return ``; did you mean NAME?`` for a file that is not there, if its folder has
+    one like it.
+    """
     close = get_close_matches(path.name, [one.name for one in path.parent.glob("*")], 1)
     return f"; did you mean {path.with_name(close[0])}?" if close else ""
 
@@ -65,7 +77,9 @@ class DataSource:
     name: str
     description: str
     source: str
-    options: dict[str, dict[str, int]] = field(default_factory=dict)  # toy sets: example, least and most
+    options: dict[str, dict[str, int]] = field(
+        default_factory=dict
+    )  # toy sets: example, least and most
     grey: bool = False  # takes binarise and threshold
     rows: dict[str, int] = field(default_factory=dict)
     width: int = 0
@@ -87,24 +101,34 @@ class DataSource:
 
     @property
     def written(self) -> str:
-        """What to write under ``data:`` in a grid: ``mnist``, or ``{name: bars-and-stripes, size: 3}``."""
-        fields = "".join(f", {option}: {limits['example']}" for option, limits in self.options.items())
+        """What to write under ``data:`` in a grid: ``mnist``, or ``{name:
+        bars-and-stripes, size: 3}``.
+        """
+        fields = "".join(
+            f", {option}: {limits['example']}"
+            for option, limits in self.options.items()
+        )
         return f"{{name: {self.name}{fields}}}" if fields else self.name
 
     @property
     def folders(self) -> list[Path]:
         """Folders in which the files are looked for, first choice first.
 
-        ``CBM_DATA_DIR`` and the user's cache count three times each: a folder with the set's name, the folder
-        that `cbm data fetch` fills, and the folder itself.
+        ``CBM_DATA_DIR`` and the user's cache count three times each: a folder with the
+        set's name, the folder that `cbm data fetch` fills, and the folder itself.
         """
-        named = _ELSEWHERE.get(), os.environ.get(VARIABLE), user_cache_path("cbm") / "data"
+        named = (
+            _ELSEWHERE.get(),
+            os.environ.get(VARIABLE),
+            user_cache_path("cbm") / "data",
+        )
         roots = [Path(expanduser(root)) for root in named if root]
         inside = (self.name, self.folder, "") if self.forms else ()
         return list(dict.fromkeys(root / folder for root in roots for folder in inside))
 
     def locate(self) -> dict[File, Path]:
-        """Return the files of the first form that a folder has completely, none of a set that is generated.
+        """Return the files of the first form that a folder has completely, none of a
+        set that is generated.
 
         FieldError if no folder has them.
         """
@@ -112,18 +136,37 @@ class DataSource:
             return {}
         for folder in self.folders:
             for form in self.forms:
-                found = {file: path for file in form if (path := find(folder, file.stem))}
+                found = {
+                    file: path for file in form if (path := find(folder, file.stem))
+                }
                 if len(found) == len(form):
                     return found
-        stems, there = ", ".join(file.stem for file in self.forms[0]), ", ".join(map(str, self.folders))
-        told = f"none of the folders {there} holds {stems} (or .gz); `cbm data fetch {self.name}` gets it;"
-        raise FieldError(f"{self.name}: {told} or put it there, or name its folder in {VARIABLE}", "name")
+        stems, there = (
+            ", ".join(file.stem for file in self.forms[0]),
+            ", ".join(map(str, self.folders)),
+        )
+        told = (
+            f"none of the folders {there} holds {stems} (or .gz); `cbm data fetch "
+            f"{self.name}` gets it;"
+        )
+        raise FieldError(
+            f"{self.name}: {told} or put it there, or name its folder in {VARIABLE}",
+            "name",
+        )
 
 
 def find(folder: Path, stem: str) -> Path | None:
-    """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None without either."""
-    return next((path for end in ("", ".gz") if (path := folder / f"{stem}{end}").is_file()), None)
+    """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None
+    without either.
+    """
+    return next(
+        (path for end in ("", ".gz") if (path := folder / f"{stem}{end}").is_file()),
+        None,
+    )
 
 
 _ENTRIES = msgspec.yaml.decode(Path(__file__).with_suffix(".yaml").read_bytes())
-SOURCES = {name: msgspec.convert({"name": name} | it, DataSource) for name, it in _ENTRIES.items()}
+SOURCES = {
+    name: msgspec.convert({"name": name} | it, DataSource)
+    for name, it in _ENTRIES.items()
+}

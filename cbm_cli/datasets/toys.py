@@ -8,12 +8,16 @@ from cbm_cli.datasets.dataset import Dataset, Image
 
 
 def bars_and_stripes(size: int) -> Dataset:
-    """Return all patterns of D x D pixels with uniform rows, or with uniform columns (MacKay 2003).
+    """Return all patterns of D x D pixels with uniform rows, or with uniform columns
+    (MacKay 2003).
 
-    ``size`` is D. The 2^D patterns with uniform rows come first, then those with uniform columns: 2^(D+1) in
-    all, the two uniform patterns twice. The best model gives these 2 / 2^(D+1), every other one half of it.
+    ``size`` is D. The 2^D patterns with uniform rows come first, then those with
+    uniform columns: 2^(D+1) in all, the two uniform patterns twice. The best model
+    gives these 2 / 2^(D+1), every other one half of it.
     """
-    bits = ((np.arange(2**size)[:, None] >> np.arange(size)) & 1).astype(np.uint8)  # (2^D, D)
+    bits = ((np.arange(2**size)[:, None] >> np.arange(size)) & 1).astype(
+        np.uint8
+    )  # (2^D, D)
     rows = np.concatenate([np.repeat(bits, size, axis=1), np.tile(bits, (1, size))])
     n = len(rows)
     bound = ((n - 4) * log(1 / n) + 4 * log(2 / n)) / n
@@ -21,7 +25,11 @@ def bars_and_stripes(size: int) -> Dataset:
 
 
 def shifting_bar(size: int, bar: int) -> Dataset:
-    """Return the ``size`` patterns in which a bar of ``bar`` pixels starts at each pixel and wraps around."""
+    """Return the ``size`` patterns in which a bar of ``bar`` pixels starts at each
+    pixel and wraps around.
+    """
     start, pixel = np.ogrid[:size, :size]
     rows = ((pixel - start) % size < bar).astype(np.uint8)
-    return Dataset("shifting-bar", rows, upper_bound=log(1 / size), image=Image(1, size))
+    return Dataset(
+        "shifting-bar", rows, upper_bound=log(1 / size), image=Image(1, size)
+    )

@@ -27,11 +27,19 @@ class Job:
     run_id: str
     data: Dataset
     stores: tuple[Store, ...]
-    pretraining: str | None = None  # name of its pre-trained layers, which other trials may share
-    sources: dict[str, str] = field(default_factory=dict)  # texts of a user's own recorders, by name
-    course: str = ""  # the run-id without the length of training, which shorter and longer trainings share
+    pretraining: str | None = (
+        None  # name of its pre-trained layers, which other trials may share
+    )
+    sources: dict[str, str] = field(
+        default_factory=dict
+    )  # texts of a user's own recorders, by name
+    # the run-id without the length of training, which shorter and longer trainings
+    # share
+    course: str = ""
     start: Start | None = None  # the machine that it starts from, if any
-    state: Path | None = None  # of this training, or of one of another length, to continue from
+    state: Path | None = (
+        None  # of this training, or of one of another length, to continue from
+    )
 
     @property
     def key(self) -> TrialKey:
@@ -39,20 +47,34 @@ class Job:
         return self.run_id, self.trial.number
 
     def since(self) -> Progress | None:
-        """Return where the trial starts: at a state, or from a machine or pre-trained layers."""
+        """Return where the trial starts: at a state, or from a machine or pre-trained
+        layers.
+        """
         if self.state and (state := self.read(self.state)):
             return state
         if self.start:
             its = self.trial.settings
             machine = self.start.machine(its, self.data)
-            return Progress(start_from_machine(its, self.data, self.trial.seed, machine))
-        return Progress(None, stage=self.stages, pretrained=self.layers) if self.layers else None
+            return Progress(
+                start_from_machine(its, self.data, self.trial.seed, machine)
+            )
+        return (
+            Progress(None, stage=self.stages, pretrained=self.layers)
+            if self.layers
+            else None
+        )
 
     def read(self, path: Path) -> Progress | None:
-        """Read a state; None for one that is beyond the length of this training, or started elsewhere."""
+        """Read a state; None for one that is beyond the length of this training, or
+        started elsewhere.
+        """
         found = read_progress(path, self.digest)
         is_layer = found is not None and self.pretraining and found.stage < self.stages
-        return found if found is not None and (is_layer or found.update <= self.updates) else None
+        return (
+            found
+            if found is not None and (is_layer or found.update <= self.updates)
+            else None
+        )
 
     @property
     def layers(self) -> MachineArrays:
@@ -79,13 +101,24 @@ class Job:
     def share(self, progress: Progress) -> float:
         """Share of all updates, those of pre-training included, that are made."""
         layer = updates_of_layer(self.trial.settings, self.data)
-        return min(1, (progress.stage * layer + progress.update) / (self.stages * layer + self.updates))
+        return min(
+            1,
+            (progress.stage * layer + progress.update)
+            / (self.stages * layer + self.updates),
+        )
 
     @property
     def title(self) -> str:
         """A few words for progress and messages."""
         how = self.trial.settings
-        words = how.data.title, how.offsets, how.sampler_name, how.learning_rate, "trial", self.trial.number
+        words = (
+            how.data.title,
+            how.offsets,
+            how.sampler_name,
+            how.learning_rate,
+            "trial",
+            self.trial.number,
+        )
         return " ".join(map(str, words))
 
 
@@ -95,21 +128,31 @@ class Agenda:
 
     experiments: list[Experiment]
     stores: dict[str, Store]  # by experiment
-    run_ids: dict[str, dict[str, str]]  # of the cells, with their courses, by experiment
+    run_ids: dict[
+        str, dict[str, str]
+    ]  # of the cells, with their courses, by experiment
     datasets: Mapping[Data, Dataset]
-    jobs: list[Job] = field(default_factory=list)  # each different trial once, trial 0 of every cell first
+    jobs: list[Job] = field(
+        default_factory=list
+    )  # each different trial once, trial 0 of every cell first
     done: int = 0  # different trials that are finished already
     resumed: int = 0  # jobs that resume an interrupted trial
     continued: int = 0  # jobs that continue a training of another length
     started: int = 0  # jobs that start from machine files or another experiment
-    beyond: int = 0  # jobs from the beginning, as all states are of longer trainings or of other machines
-    damaged: list[str] = field(default_factory=list)  # finished trials with damaged files, which run again
+    # jobs from the beginning, as all states are of longer trainings or of other
+    # machines
+    beyond: int = 0
+    damaged: list[str] = field(
+        default_factory=list
+    )  # finished trials with damaged files, which run again
     folder: Path = Path()  # paths of a user's own data are relative to it
 
     @property
     def asked(self) -> int:
         """Trials of all experiments; those that experiments share count for each."""
-        return sum(experiment.trials * len(experiment.cells) for experiment in self.experiments)
+        return sum(
+            experiment.trials * len(experiment.cells) for experiment in self.experiments
+        )
 
     @property
     def total(self) -> int:
@@ -117,11 +160,15 @@ class Agenda:
         return self.done + len(self.jobs)
 
     def waves(self) -> list[list[Job]]:
-        """Return the jobs in groups, each after the jobs that write the machines it starts from."""
+        """Return the jobs in groups, each after the jobs that write the machines it
+        starts from.
+        """
         keys = {job.key: job for job in self.jobs}
 
         def depth(job: Job) -> int:
-            source = keys.get(job.start.needs) if job.start and job.start.needs else None
+            source = (
+                keys.get(job.start.needs) if job.start and job.start.needs else None
+            )
             return 0 if source is None else 1 + depth(source)
 
         waves: dict[int, list[Job]] = {}
@@ -139,7 +186,11 @@ def only_available(
     """
     left, missing = [], {}
     for experiment in experiments:
-        absent = {data for data in {cell.data for cell in experiment.cells} if available(data, folder)}
+        absent = {
+            data
+            for data in {cell.data for cell in experiment.cells}
+            if available(data, folder)
+        }
         cells = tuple(cell for cell in experiment.cells if cell.data not in absent)
         if absent:
             missing[experiment.name] = sorted(data.title for data in absent)
@@ -148,7 +199,9 @@ def only_available(
     return left, missing
 
 
-def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Agenda:
+def make_agenda(
+    experiments: Sequence[Experiment], root: Path, folder: Path = Path()
+) -> Agenda:
     """Load the data sets, check every cell against them, and find what is finished.
 
     Parameters
@@ -161,20 +214,28 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, folder: Path = Pa
     Raises
     ------
     CbmError
-        All cells that cannot be run, all missing data files, or an unusable results folder.
+        All cells that cannot be run, all missing data files, or an unusable results
+        folder.
     """
     names = make_names(experiments, root, folder)
     stores = {one.name: Store(root / one.name) for one in experiments}
     for store in stores.values():
         store.begin()
-    run_ids = {one.name: dict(names.of(one, cell)[:2] for cell in one.cells) for one in experiments}
+    run_ids = {
+        one.name: dict(names.of(one, cell)[:2] for cell in one.cells)
+        for one in experiments
+    }
     agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
     _find_jobs(agenda, names)
     return agenda
 
 
-def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
-    """Load the data sets of experiments and check every cell; parameters and errors as for `make_agenda`."""
+def make_names(
+    experiments: Sequence[Experiment], root: Path, folder: Path = Path()
+) -> Names:
+    """Load the data sets of experiments and check every cell; parameters and errors as
+    for `make_agenda`.
+    """
     names = Names(_datasets_of(experiments, folder), root, folder)
     problems: list[str] = []
     for experiment in experiments:
@@ -187,7 +248,9 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                 if named.start:
                     named.start.check(data, experiment.trials)
                 other = known.setdefault(named.run_id, cell)
-                if differing := [name for name, value in cell if value != getattr(other, name)]:
+                if differing := [
+                    name for name, value in cell if value != getattr(other, name)
+                ]:
                     told = "has the same content or value as in another cell"
                     raise CbmError(f"{told}; leave one of them out", field=differing[0])
             except CbmError as error:
@@ -206,8 +269,12 @@ def _raise_all(problems: Iterable[str]) -> None:
         raise CbmError("\n".join(told))
 
 
-def _datasets_of(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
-    """Load the data sets of all cells; CbmError for all that cannot be loaded, at once."""
+def _datasets_of(
+    experiments: Sequence[Experiment], folder: Path
+) -> dict[Data, Dataset]:
+    """Load the data sets of all cells; CbmError for all that cannot be loaded, at
+    once.
+    """
     datasets, problems = dict[Data, Dataset](), list[str]()
     cells = dict[Data, tuple[Experiment, Settings]]()  # the first of each data set
     for experiment in experiments:
@@ -218,7 +285,9 @@ def _datasets_of(experiments: Sequence[Experiment], folder: Path) -> dict[Data, 
             datasets[data] = load(data, folder=folder)
         except CbmError as error:
             problems.append(experiment.located(cell, error, "data"))
-    if datasets and any(available(data, folder) for data in cells.keys() - datasets.keys()):
+    if datasets and any(
+        available(data, folder) for data in cells.keys() - datasets.keys()
+    ):
         some = f"{len(datasets)} of {len(cells)} data sets are here"
         problems.append(f"{some}; add --available to run these without the others")
     _raise_all(problems)
@@ -228,10 +297,18 @@ def _datasets_of(experiments: Sequence[Experiment], folder: Path) -> dict[Data, 
 def _find_jobs(agenda: Agenda, names: Names) -> None:
     """Find the trials that are not finished, in their order, and where each starts."""
     keys, wanted = set[TrialKey](), dict[TrialKey, Job]()
-    sources: dict[TrialKey, tuple[Experiment, TrialStarts]] = {}  # trials that others start from; the others
+    sources: dict[
+        TrialKey, tuple[Experiment, TrialStarts]
+    ] = {}  # trials that others start from; the others
     for experiment in agenda.experiments:
-        store, named = agenda.stores[experiment.name], [names.of(experiment, it) for it in experiment.cells]
-        agenda.damaged += [f"{problem}; what is lost is made again" for problem in store.damaged().values()]
+        store, named = (
+            agenda.stores[experiment.name],
+            [names.of(experiment, it) for it in experiment.cells],
+        )
+        agenda.damaged += [
+            f"{problem}; what is lost is made again"
+            for problem in store.damaged().values()
+        ]
         lines = store.lines()
         for index, trial in enumerate(experiment):
             start = named[index % len(named)].start
@@ -240,8 +317,16 @@ def _find_jobs(agenda: Agenda, names: Names) -> None:
             line = lines.get(job.run_id, {}).get(trial.number)
             if line and line.finished:
                 problem = store.problem(line)
-                if not problem and job.start and job.digest and store.line(*job.key).start != job.digest:
-                    problem = f"{store.journal.path}: trial {trial.number} of {job.run_id}: started from "
+                if (
+                    not problem
+                    and job.start
+                    and job.digest
+                    and store.line(*job.key).start != job.digest
+                ):
+                    problem = (
+                        f"{store.journal.path}: trial {trial.number} of "
+                        f"{job.run_id}: started from "
+                    )
                     problem += f"another machine than {job.start.file} holds now"
                 if not problem:
                     continue
@@ -251,17 +336,37 @@ def _find_jobs(agenda: Agenda, names: Names) -> None:
                 wanted[job.key] = replace(known, stores=(*known.stores, store))
             if isinstance(start, TrialStarts):
                 sources.setdefault((start.fact, trial.number), (experiment, start))
-    told: dict[tuple[str, str], str] = {}  # of the first unfinished trial of each pair of experiments
-    for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
-        if (run_id, number) not in wanted and number not in start.store.finished(run_id):
+    told: dict[
+        tuple[str, str], str
+    ] = {}  # of the first unfinished trial of each pair of experiments
+    for (run_id, number), (user, start) in sorted(
+        sources.items(), key=lambda one: one[0][1]
+    ):
+        if (run_id, number) not in wanted and number not in start.store.finished(
+            run_id
+        ):
             error = CbmError(start.unfinished(number), field="start_from")
-            told.setdefault((user.name, start.source.name), user.located(start.cell, error))
+            told.setdefault(
+                (user.name, start.source.name), user.located(start.cell, error)
+            )
     _raise_all(told.values())
-    states, seen, turns = states_in(names.root), Counter[TrialKey](), dict[TrialKey, tuple[bool, int]]()
-    for key, job in wanted.items():  # of jobs that share pre-trained layers one each, then the others
+    states, seen, turns = (
+        states_in(names.root),
+        Counter[TrialKey](),
+        dict[TrialKey, tuple[bool, int]](),
+    )
+    for (
+        key,
+        job,
+    ) in (
+        wanted.items()
+    ):  # of jobs that share pre-trained layers one each, then the others
         seen[shared := (job.pretraining or job.run_id, job.trial.number)] += 1
         turns[key] = seen[shared] > 1, job.trial.number  # trial 0 of every cell first
-    agenda.jobs = [_counted(wanted[key], agenda, states) for key in sorted(wanted, key=turns.__getitem__)]
+    agenda.jobs = [
+        _counted(wanted[key], agenda, states)
+        for key in sorted(wanted, key=turns.__getitem__)
+    ]
     agenda.done = len(keys) - len(wanted)
 
 
@@ -273,7 +378,9 @@ def job_of(trial: Trial, named: Named, store: Store) -> Job:
 
 
 def states_in(root: Path) -> dict[TrialKey, list[Path]]:
-    """Return the states of trials of all experiments of a results folder, by course and number."""
+    """Return the states of trials of all experiments of a results folder, by course and
+    number.
+    """
     found = defaultdict[TrialKey, list[Path]](list)
     for folder in sorted(root.glob("*/checkpoints")):
         for state in Store(folder.parent).states():
@@ -281,9 +388,16 @@ def states_in(root: Path) -> dict[TrialKey, list[Path]]:
     return found
 
 
-def _counted(job: Job, agenda: Agenda, states: Mapping[TrialKey, Sequence[Path]]) -> Job:
-    """Count a job by what it continues from: the furthest state; those that cannot be read are removed."""
-    paths, found = states.get((job.course, job.trial.number), ()), dict[Path, tuple[int, int]]()
+def _counted(
+    job: Job, agenda: Agenda, states: Mapping[TrialKey, Sequence[Path]]
+) -> Job:
+    """Count a job by what it continues from: the furthest state; those that cannot be
+    read are removed.
+    """
+    paths, found = (
+        states.get((job.course, job.trial.number), ()),
+        dict[Path, tuple[int, int]](),
+    )
     for path in paths:
         try:
             if state := job.read(path):

@@ -42,14 +42,17 @@ def evaluate_trials(
     again: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> Generator[Evaluated, None, None]:
-    """Evaluate every finished trial on all parts of its data, and add columns to its results.
+    """Evaluate every finished trial on all parts of its data, and add columns to its
+    results.
 
-    Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
-    and so on; `Method.facts` describes how the values were made. Trials of auto encoders have none: they
-    have no likelihood, and their costs are known. Trials that have diverged or are damaged are left out.
-    Those that were evaluated before with the same facts come first and stay as they are, unless ``again``:
-    an evaluation that was interrupted goes on where it stopped. ``manifest`` is the store's with some of its
-    cells, by default with all. ``say`` hears of lost workers. The summary is rewritten at the end, also of an
+    Columns are named ``<part>_log_likelihood_<method>``,
+    ``<part>_lower_bound_<method>``, ``<method>_log_z`` and so on; `Method.facts`
+    describes how the values were made. Trials of auto encoders have none: they have no
+    likelihood, and their costs are known. Trials that have diverged or are damaged are
+    left out. Those that were evaluated before with the same facts come first and stay
+    as they are, unless ``again``: an evaluation that was interrupted goes on where it
+    stopped. ``manifest`` is the store's with some of its cells, by default with all.
+    ``say`` hears of lost workers. The summary is rewritten at the end, also of an
     interrupted one, which raises KeyboardInterrupt.
     """
     store.begin()
@@ -83,7 +86,11 @@ def _planned(
     loaded = dict[Data, Dataset]()
     for cell in manifest.cells:
         rows = {row["trial"]: row for row in store.rows([cell["run_id"]])}
-        fields = {name: cell[f"data_{name}"] for name in Data.model_fields if f"data_{name}" in cell}
+        fields = {
+            name: cell[f"data_{name}"]
+            for name in Data.model_fields
+            if f"data_{name}" in cell
+        }
         spec, facts = Data(**fields), method.facts(cell["model_kind"] == "dbm")
         for number in sorted(store.finished(cell["run_id"])):
             row = rows.get(number, {})
@@ -93,28 +100,46 @@ def _planned(
                 yield Evaluated(cell, number, {})
             elif not again and facts.items() <= row.items():
                 how = method.name or "exact"
-                own = (name for name in row if name.endswith(f"_{how}") or name.startswith(f"{how}_"))
-                yield Evaluated(cell, number, {name: row[name] for name in own}, before=True)
+                own = (
+                    name
+                    for name in row
+                    if name.endswith(f"_{how}") or name.startswith(f"{how}_")
+                )
+                yield Evaluated(
+                    cell, number, {name: row[name] for name in own}, before=True
+                )
             else:
                 if spec not in loaded:
-                    loaded[spec] = load_again(spec, manifest.grid_folder, manifest.digests)
+                    loaded[spec] = load_again(
+                        spec, manifest.grid_folder, manifest.digests
+                    )
                 machine = partial(store.machine, cell["run_id"], number)
                 yield Task((cell, number), method, loaded[spec], machine)
 
 
 def _columns(
-    given: tuple[Method, int], kept: tuple[Path, bytes], data: Dataset, _: ShouldStop, should_stop: ShouldStop
+    given: tuple[Method, int],
+    kept: tuple[Path, bytes],
+    data: Dataset,
+    _: ShouldStop,
+    should_stop: ShouldStop,
 ) -> dict[str, Any]:
     """Evaluate a machine on some cores: what a worker does."""
     (method, cores), (path, content) = given, kept
     machine = read_machine(path, content)
     with one_thread(), using_cores(cores):
-        run = str(path).rpartition(":")[0]  # a reason that all of its trials share is printed once
-        common, by_part = evaluate(machine, parts_of(data, method), method, run, should_stop)
+        run = str(path).rpartition(":")[
+            0
+        ]  # a reason that all of its trials share is printed once
+        common, by_part = evaluate(
+            machine, parts_of(data, method), method, run, should_stop
+        )
     how, columns = common["method"], {}
     for part, answer in by_part.items():
         for name in filter(answer.__contains__, _OF_PARTS):
             columns[f"{part}_{name}_{how}"] = answer[name]["mean"]
     of_machine = (*OF_MACHINE, "reverse_log_z", "doubtful")
-    found = {f"{how}_{name}": float(common[name]) for name in of_machine if name in common}
+    found = {
+        f"{how}_{name}": float(common[name]) for name in of_machine if name in common
+    }
     return columns | found | method.facts(machine.kind == "dbm")

@@ -1,4 +1,5 @@
-"""The one loop of every run: tasks go in packets to this process, to processes of this computer, or to Dask.
+"""The one loop of every run: tasks go in packets to this process, to processes of this
+computer, or to Dask.
 
 All three are executors. Results come back to be written.
 """
@@ -14,7 +15,14 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,10 +38,12 @@ from cbm_cli.results import Progress
 from cbm_cli.text import count
 
 PATIENCE = 4.0  # seconds that tasks have to return when a run is stopped
-LAST_CALL = 6.5  # seconds after Ctrl-C in which a task in this process, or a scheduler, has to answer
+# seconds after Ctrl-C in which a task in this process, or a scheduler, has to answer
+LAST_CALL = 6.5
 MOST = 200  # tasks of a packet
 LOOK_EVERY = 0.5  # seconds between two looks at which workers a cluster has
-# An expression that any Python can evaluate: a scheduler lacks cbm, and a worker may have another one or none
+# An expression that any Python can evaluate: a scheduler lacks cbm, and a worker may
+# have another one or none
 _CALL = f"__import__({work.__name__!r}, fromlist=['']).{{}}"
 
 
@@ -85,37 +95,59 @@ class Here(Pool):
 
 
 class Processes(Pool):
-    """Worker processes of this computer: a pool for each, so that one that dies breaks no other."""
+    """Worker processes of this computer: a pool for each, so that one that dies breaks
+    no other.
+    """
 
     deaths, stopped = 3, staticmethod(work.is_flagged)
 
     def __init__(self, workers: int) -> None:
         self.threads, self.flag = workers, fork_server().RawValue("b", 0)
-        self.last: dict[ProcessPoolExecutor, Future] = {}  # what each worker was last asked for
-        self.known: dict[ProcessPoolExecutor, set[str]] = {}  # digests of the data sets that each has
+        self.last: dict[
+            ProcessPoolExecutor, Future
+        ] = {}  # what each worker was last asked for
+        self.known: dict[
+            ProcessPoolExecutor, set[str]
+        ] = {}  # digests of the data sets that each has
 
     def submit(self, function: Callable, /, *arguments: Any, **_: Any) -> Future:
-        """Let an idle worker call a function of a packet and its data sets, a new one if there is none."""
+        """Let an idle worker call a function of a packet and its data sets, a new one
+        if there is none.
+        """
         packet, *datasets = arguments
         idle = [pool for pool, last in self.last.items() if last.done()]
         for _try in range(len(idle) + self.deaths):
-            pool = idle.pop() if idle else ProcessPoolExecutor(1, fork_server(), work.begin, (self.flag,))
+            pool = (
+                idle.pop()
+                if idle
+                else ProcessPoolExecutor(1, fork_server(), work.begin, (self.flag,))
+            )
             known = self.known.setdefault(pool, set())
             sent = [data for data in datasets if data.digest not in known]
             try:
                 self.last[pool] = pool.submit(function, packet, *sent)
                 known |= {data.digest for data in datasets}
                 return self.last[pool]
-            except (BrokenProcessPool, EOFError, ConnectionError):  # it died idle, or the fork server did
+            except (
+                BrokenProcessPool,
+                EOFError,
+                ConnectionError,
+            ):  # it died idle, or the fork server did
                 self.last.pop(pool, None)
-        raise CbmError("worker processes die when they start (out of memory?); -j 0 does without them")
+        raise CbmError(
+            "worker processes die when they start (out of memory?); -j 0 does "
+            "without "
+            "them"
+        )
 
     def stop(self) -> None:
         """Ask all workers to return."""
         self.flag.value = 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all workers, those that work (after an error, or without an answer in time) at once."""
+        """End all workers, those that work (after an error, or without an answer in
+        time) at once.
+        """
         for pool, last in self.last.items():
             for process in [] if last.done() else [*pool._processes.values()]:
                 process.kill()
@@ -123,7 +155,9 @@ class Processes(Pool):
 
 
 class Cluster(Pool):
-    """All workers that a Dask cluster has at any time; lost ones are the business of Dask."""
+    """All workers that a Dask cluster has at any time; lost ones are the business of
+    Dask.
+    """
 
     ahead, apart, deaths = 2, False, 2
 
@@ -136,7 +170,10 @@ class Cluster(Pool):
         self.stopped = partial(work.is_stopped, self.run)
         self.sent: dict[str, Any] = {}  # data sets that are there, by digest
         self.workers: dict[str, int] = {}  # threads by address
-        self.looked, self.served = 0.0, time.monotonic()  # when workers were looked for, and last seen
+        self.looked, self.served = (
+            0.0,
+            time.monotonic(),
+        )  # when workers were looked for, and last seen
         try:
             self.client = Client(address, set_as_default=False)
         except Exception as error:
@@ -145,18 +182,25 @@ class Cluster(Pool):
 
     def _lost(self, error: Exception) -> CbmError:
         why = str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__
-        told = f"no Dask scheduler answers ({why}); check that `dask scheduler` runs there, and the address"
+        told = (
+            f"no Dask scheduler answers ({why}); check that `dask scheduler` runs "
+            "there, and the address"
+        )
         remedy = "such as tcp://HOST:PORT; finished trials are kept"
         return CbmError(f"--scheduler {self.address}: {told}, {remedy}")
 
     @property
     def threads(self) -> int:
-        """Threads of all workers, about now; one without workers, so that the scheduler knows of work."""
+        """Threads of all workers, about now; one without workers, so that the scheduler
+        knows of work.
+        """
         if time.monotonic() - self.looked > LOOK_EVERY:
             workers = self.workers
             try:
                 workers = self.client.nthreads(callback_timeout=5)
-            except Exception as error:  # it may come back: Dask tries as long as it is configured to
+            except (
+                Exception
+            ) as error:  # it may come back: Dask tries as long as it is configured to
                 if self.client.status == "closed":
                     raise self._lost(error) from None
             if new := [*workers.keys() - self.workers.keys()]:
@@ -167,7 +211,11 @@ class Cluster(Pool):
         if self.workers:
             self.served = time.monotonic()
         elif time.monotonic() - self.served > 2:
-            self.say(f"{self.address} has no worker; waiting for one to join (Ctrl-C ends the run)")
+            self.say(
+                f"{self.address} has no worker; waiting for one to join (Ctrl-C "
+                "ends "
+                "the run)"
+            )
             self.served = float("inf")
         return max(sum(self.workers.values()), 1)
 
@@ -178,10 +226,18 @@ class Cluster(Pool):
             known = self.sent.get(data.digest)
             if known is None or known.status not in ("pending", "finished"):
                 pickled = pickle.dumps(data)
-                self.sent[data.digest] = self.client.submit(pickle.loads, pickled, pure=False)
-        given = pickle.dumps(packet), work.environment(), *(self.sent[data.digest] for data in datasets)
+                self.sent[data.digest] = self.client.submit(
+                    pickle.loads, pickled, pure=False
+                )
+        given = (
+            pickle.dumps(packet),
+            work.environment(),
+            *(self.sent[data.digest] for data in datasets),
+        )
         try:
-            return self.executor.submit(eval, _CALL.format("on_cluster(*given)"), {"given": given})
+            return self.executor.submit(
+                eval, _CALL.format("on_cluster(*given)"), {"given": given}
+            )
         except Exception as error:  # the connection is closed
             raise self._lost(error) from None
 
@@ -190,7 +246,9 @@ class Cluster(Pool):
 
         def ask() -> None:
             with suppress(Exception):  # a worker or the scheduler is gone already
-                self.client.run(eval, _CALL.format(f"stop({self.run!r})"), on_error="ignore")
+                self.client.run(
+                    eval, _CALL.format(f"stop({self.run!r})"), on_error="ignore"
+                )
 
         threading.Thread(target=ask, daemon=True).start()
 
@@ -204,13 +262,24 @@ class Cluster(Pool):
         return super().explain(error)
 
     def _check(self, workers: list[str] | None = None) -> None:
-        """Raise CbmError for workers, by default all, whose trials could have other bytes."""
+        """Raise CbmError for workers, by default all, whose trials could have other
+        bytes.
+        """
         ours, there = work.environment(), dict[str, Any]()
         with suppress(Exception):  # the scheduler is away
-            there = self.client.run(eval, _CALL.format("environment()"), workers=workers, on_error="return")
+            there = self.client.run(
+                eval, _CALL.format("environment()"), workers=workers, on_error="return"
+            )
         # an OSError is of a worker that has left since
-        if others := [it for it, has in there.items() if has != ours and not isinstance(has, OSError)]:
-            told = (f"--scheduler: worker {one} has {there[one]}; this run needs {ours}" for one in others)
+        if others := [
+            it
+            for it, has in there.items()
+            if has != ours and not isinstance(has, OSError)
+        ]:
+            told = (
+                f"--scheduler: worker {one} has {there[one]}; this run needs {ours}"
+                for one in others
+            )
             raise CbmError("\n".join(told))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -221,8 +290,14 @@ class Cluster(Pool):
 
 
 def silence_dask() -> None:
-    """Keep Dask's own messages from the terminal; what matters to the user is said in other words."""
-    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    """Keep Dask's own messages from the terminal; what matters to the user is said in
+    other words.
+    """
+    names = [
+        name
+        for name in logging.root.manager.loggerDict
+        if name.startswith("distributed")
+    ]
     for name in (*names, "distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.filterwarnings("ignore", module="distributed")
@@ -238,7 +313,9 @@ class Task:
     about: Any  # whose task it is
     given: Any
     data: Dataset
-    since: Callable[[], Any] = lambda: None  # called when a worker is free; CbmError if it cannot begin
+    since: Callable[[], Any] = lambda: (
+        None
+    )  # called when a worker is free; CbmError if it cannot begin
     progress: Progress | None = None  # of a task that came back
     deaths: int = 0  # of its workers, since it last came back
     last: bool = False  # the run ends with this progress
@@ -259,22 +336,32 @@ def spread(
     scheduler: str | None = None,
     stopping: threading.Event | None = None,
 ) -> Iterator[tuple[Task, Any]]:
-    """Do all tasks, a wave after the other; yield what comes of each, and of long ones every Progress.
+    """Do all tasks, a wave after the other; yield what comes of each, and of long ones
+    every Progress.
 
-    Tasks are done by ``workers`` processes (0: by this one), or by the cluster of a Dask scheduler. Short
-    ones go in packets. Those of a worker that died go again, each alone: then it is known which one is to
-    blame if that worker dies, too. After Ctrl-C, or once ``stopping`` is set, running tasks yield their
-    progress, the ``last`` before KeyboardInterrupt.
+    Tasks are done by ``workers`` processes (0: by this one), or by the cluster of a
+    Dask scheduler. Short ones go in packets. Those of a worker that died go again, each
+    alone: then it is known which one is to blame if that worker dies, too. After
+    Ctrl-C, or once ``stopping`` is set, running tasks yield their progress, the
+    ``last`` before KeyboardInterrupt.
     """
     stopping = stopping or threading.Event()
     with _stopped_by_signals(stopping) as last_call:
-        pool = Cluster(scheduler, say) if scheduler else Processes(workers) if workers else Here(stopping)
+        pool = (
+            Cluster(scheduler, say)
+            if scheduler
+            else Processes(workers)
+            if workers
+            else Here(stopping)
+        )
         if not isinstance(pool, Here):
             last_call.cancel()
         with pool:
             for tasks in waves:
                 queue, deadline = _Queue(pool, work, deque(tasks), say), math.inf
-                while (queue.waiting or queue.suspects or queue.open) and time.monotonic() < deadline:
+                while (
+                    queue.waiting or queue.suspects or queue.open
+                ) and time.monotonic() < deadline:
                     if not stopping.is_set():
                         queue.send()
                     elif not queue.open:
@@ -284,8 +371,16 @@ def spread(
                         deadline = time.monotonic() + PATIENCE
                     for future in wait(queue.open, 0.1, FIRST_COMPLETED).done:
                         yield from queue.take(future)
-                        deadline = math.inf if deadline == math.inf else time.monotonic() + PATIENCE
-                for task in (*queue.waiting, *queue.suspects, *chain.from_iterable(queue.open.values())):
+                        deadline = (
+                            math.inf
+                            if deadline == math.inf
+                            else time.monotonic() + PATIENCE
+                        )
+                for task in (
+                    *queue.waiting,
+                    *queue.suspects,
+                    *chain.from_iterable(queue.open.values()),
+                ):
                     if task.progress is not None:
                         task.last = True
                         yield task, task.progress
@@ -295,10 +390,11 @@ def spread(
 
 @contextmanager
 def _stopped_by_signals(stopping: threading.Event) -> Iterator[threading.Timer]:
-    """The first Ctrl-C or SIGTERM sets ``stopping``, the second raises KeyboardInterrupt.
+    """The first Ctrl-C or SIGTERM sets ``stopping``, the second raises
+    KeyboardInterrupt.
 
-    So does the timer that is yielded, LAST_CALL later, unless it is cancelled: where nothing looks at
-    ``stopping``, as in a recorder that hangs in this process.
+    So does the timer that is yielded, LAST_CALL later, unless it is cancelled: where
+    nothing looks at ``stopping``, as in a recorder that hangs in this process.
     """
     last_call = threading.Timer(LAST_CALL, os.kill, (os.getpid(), signal.SIGINT))
     last_call.daemon = True
@@ -325,7 +421,11 @@ class _Queue:
     """Tasks that wait, and packets that are under way."""
 
     def __init__(
-        self, pool: Cluster | Processes | Here, work: Work, waiting: deque[Task], say: Callable[[str], None]
+        self,
+        pool: Cluster | Processes | Here,
+        work: Work,
+        waiting: deque[Task],
+        say: Callable[[str], None],
     ) -> None:
         self.pool, self.work, self.waiting, self.say = pool, work, waiting, say
         self.suspects = deque[Task]()  # in whose packet a worker died
@@ -333,7 +433,9 @@ class _Queue:
         self.seconds = PACKET  # of a task, lately
 
     def send(self) -> None:
-        """Keep every thread of the pool busy, and towards the end all of them equally long."""
+        """Keep every thread of the pool busy, and towards the end all of them equally
+        long.
+        """
         threads = self.pool.threads
         most = threads * (self.pool.ahead if self.seconds < 1 else 1)
         while len(self.open) < most and (packet := self._next(threads)):
@@ -346,7 +448,10 @@ class _Queue:
         if self.suspects:
             return [self.suspects.popleft()] if self.pool.apart or not self.open else []
         share = math.ceil(len(self.waiting) / (2 * threads))
-        return [self.waiting.popleft() for _ in range(min(share, MOST, max(1, int(PACKET / self.seconds))))]
+        return [
+            self.waiting.popleft()
+            for _ in range(min(share, MOST, max(1, int(PACKET / self.seconds))))
+        ]
 
     def take(self, future: Future) -> Iterator[tuple[Task, Any]]:
         """Take the results of a packet, or say why there are none."""
@@ -355,11 +460,15 @@ class _Queue:
             seconds, results = future.result()
         except CancelledError:  # a scheduler that was away for a while
             seconds, results = 0.0, []
-        except Exception as error:  # of the pool: a worker died, or cannot even read its tasks
+        except (
+            Exception
+        ) as error:  # of the pool: a worker died, or cannot even read its tasks
             yield from self._lose(packet, self.pool.explain(error))
             return
         if results:
-            self.seconds = max(PACKET / MOST, 0.5 * (self.seconds + seconds / len(results)))
+            self.seconds = max(
+                PACKET / MOST, 0.5 * (self.seconds + seconds / len(results))
+            )
         again = packet[len(results) :]
         for task, result in zip(packet, results, strict=False):
             if isinstance(result, Progress):
@@ -369,7 +478,9 @@ class _Queue:
         self.waiting.extendleft(reversed(again))
 
     def _lose(self, packet: list[Task], why: str) -> Iterator[tuple[Task, Any]]:
-        """Do the tasks of a packet again, each alone, or let those fail that have lost too many workers."""
+        """Do the tasks of a packet again, each alone, or let those fail that have lost
+        too many workers.
+        """
         why = why.partition("\n")[0][:200]
         for task in packet:
             task.deaths += 1

@@ -35,13 +35,21 @@ def run_tiny() -> None:
     run_trial(Trial("compilation", TINY, 0, 0), bars_and_stripes(2))
 
 
-def precompile(agenda: "Agenda", announce: Callable[[str], None] = lambda message: None) -> None:
-    """Compile the kernels that the jobs need, unless they are compiled; ``announce`` gets what to tell.
+def precompile(
+    agenda: "Agenda", announce: Callable[[str], None] = lambda message: None
+) -> None:
+    """Compile the kernels that the jobs need, unless they are compiled; ``announce``
+    gets what to tell.
 
-    The training loop is compiled once for each kind of settings that changes what it calls.
+    The training loop is compiled once for each kind of settings that changes what it
+    calls.
     """
     jobs = {job.run_id: job for job in agenda.jobs}.values()
-    missing = {mark: job for job in jobs if not (mark := MARKS / f"compiled-{_kind_of(job)}").exists()}
+    missing = {
+        mark: job
+        for job in jobs
+        if not (mark := MARKS / f"compiled-{_kind_of(job)}").exists()
+    }
     if not missing:
         return
     announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
@@ -61,7 +69,15 @@ def _kind_of(job: "Job") -> str:
     model = (settings := job.trial.settings).model
     depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
-    aside = {"independent": "-aside", "exact": "-exact-aside"}.get(settings.offsets_from, "")
-    ways = {"-exact": exact, "-natural": is_directed(settings), "-momentum": settings.momentum > 0}
+    aside = {"independent": "-aside", "exact": "-exact-aside"}.get(
+        settings.offsets_from, ""
+    )
+    ways = {
+        "-exact": exact,
+        "-natural": is_directed(settings),
+        "-momentum": settings.momentum > 0,
+    }
     ways |= {aside: True, "-layers": settings.pretraining.epochs > 0}
-    return model.kind + depth + "".join(way for way, is_taken in ways.items() if is_taken)
+    return (
+        model.kind + depth + "".join(way for way, is_taken in ways.items() if is_taken)
+    )

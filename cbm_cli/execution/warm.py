@@ -1,4 +1,6 @@
-"""For the server that forks workers: it loads the machine code of RBMs first, if that is compiled."""
+"""For the server that forks workers: it loads the machine code of RBMs first, if that
+is compiled.
+"""
 
 from contextlib import suppress
 

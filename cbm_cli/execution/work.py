@@ -1,4 +1,6 @@
-"""Work of a worker: packets of tasks, in this process, on a worker of this computer or of Dask."""
+"""Work of a worker: packets of tasks, in this process, on a worker of this computer or
+of Dask.
+"""
 
 import os
 import pickle
@@ -27,7 +29,9 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
 
 PACKET = 0.25  # seconds after which no further task of a packet begins
-STRETCH = 10.0  # seconds after which a long task comes back, to be shown, saved and continued
+STRETCH = (
+    10.0  # seconds after which a long task comes back, to be shown, saved and continued
+)
 
 _flags: list[Any] = []  # of the run that this worker process belongs to
 _kept: dict[str, Dataset] = {}  # data sets that this worker process was sent, by digest
@@ -42,9 +46,11 @@ class Failure:
     details: str = ""
 
 
-# What a task does: work(given, since, data, should_pause, should_stop); a Progress is continued later
+# What a task does: work(given, since, data, should_pause, should_stop); a Progress is
+# continued later
 Work = Callable[[Any, Any, Dataset, ShouldStop, ShouldStop], Any]
-# The work; of each task what is given, since when (or an error), and the digest of its data; when to stop
+# The work; of each task what is given, since when (or an error), and the digest of its
+# data; when to stop
 Packet = tuple[Work, Sequence[tuple[Any, Any, str]], ShouldStop]
 
 
@@ -55,17 +61,22 @@ def train(
     should_pause: ShouldStop,
     should_stop: ShouldStop,
 ) -> Outcome | Progress:
-    """Train for a stretch; ``given`` are a trial and the texts of a user's own recorders, by name."""
+    """Train for a stretch; ``given`` are a trial and the texts of a user's own
+    recorders, by name.
+    """
     trial, sources = given
-    recorders = {name: compile_recorder(name, source) for name, source in sources.items()}
+    recorders = {
+        name: compile_recorder(name, source) for name, source in sources.items()
+    }
     return run_trial(trial, data, since, should_pause, recorders, should_stop)
 
 
 def run_packet(packet: Packet, *datasets: Dataset) -> tuple[float, list[Any]]:
-    """Do tasks for PACKET seconds, or STRETCH of the first; return the seconds, and the results so far.
+    """Do tasks for PACKET seconds, or STRETCH of the first; return the seconds, and the
+    results so far.
 
-    Each result is what the work returns, a Progress to be continued, or a Failure. Data sets that were sent
-    to this process before are not sent again.
+    Each result is what the work returns, a Progress to be continued, or a Failure. Data
+    sets that were sent to this process before are not sent again.
     """
     (work, tasks, stopped), began, results = packet, time.monotonic(), list[Any]()
     _kept.update({data.digest: data for data in datasets})
@@ -83,7 +94,11 @@ def run_packet(packet: Packet, *datasets: Dataset) -> tuple[float, list[Any]]:
         except Stopped:
             break
         except BaseException as error:  # a user's recorder may call sys.exit
-            told = str(error) if isinstance(error, CbmError) else f"{type(error).__name__}: {error}"
+            told = (
+                str(error)
+                if isinstance(error, CbmError)
+                else f"{type(error).__name__}: {error}"
+            )
             results.append(Failure(told, "".join(traceback.format_exception(error))))
         if should_pause():
             break
@@ -91,7 +106,9 @@ def run_packet(packet: Packet, *datasets: Dataset) -> tuple[float, list[Any]]:
 
 
 def begin(flag: Any) -> None:
-    """Begin the life of a worker process of this computer, which ends with that of the coordinator."""
+    """Begin the life of a worker process of this computer, which ends with that of the
+    coordinator.
+    """
     _flags.append(flag)
     one_thread_for_good()
     for number in HELD:
@@ -111,11 +128,16 @@ def is_flagged() -> bool:
     return bool(_flags[-1].value)
 
 
-def on_cluster(packet: bytes, expected: str, *datasets: Dataset) -> tuple[float, list[Any]]:
-    """Run a packet on a worker of Dask; RuntimeError if its numbers could be others than here."""
+def on_cluster(
+    packet: bytes, expected: str, *datasets: Dataset
+) -> tuple[float, list[Any]]:
+    """Run a packet on a worker of Dask; RuntimeError if its numbers could be others
+    than here.
+    """
     if (there := environment()) != expected:
         raise RuntimeError(f"this worker has {there}")
-    one_thread_for_good()  # of several trials here the first to end would give the others more threads
+    # of several trials here the first to end would give the others more threads
+    one_thread_for_good()
     return run_packet(pickle.loads(packet), *datasets)
 
 
@@ -131,7 +153,12 @@ def is_stopped(run: str) -> bool:
 
 @cache
 def environment() -> str:
-    """Return what worker and coordinator must share: code, and how objects travel and numbers are kept."""
-    sources, python = source_hash(Path(__file__).parents[1]), ".".join(map(str, sys.version_info[:2]))
+    """Return what worker and coordinator must share: code, and how objects travel and
+    numbers are kept.
+    """
+    sources, python = (
+        source_hash(Path(__file__).parents[1]),
+        ".".join(map(str, sys.version_info[:2])),
+    )
     code = f"cbm {__version__}, kernel version {KERNEL_VERSION}, sources {sources}"
     return f"{code}, Python {python}, {sys.byteorder}-endian"

@@ -16,20 +16,28 @@ class Frozen(BaseModel):
 
     __slots__ = ("_hash",)
     model_config = ConfigDict(frozen=True, extra="forbid")
-    short: ClassVar[tuple[str, ...]] = ()  # the fields that a value without names is for
+    short: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the fields that a value without names is for
 
     def __hash__(self) -> int:
-        """Return the hash of the fields, which is computed once: grids ask for it many times a cell."""
+        """Return the hash of the fields, which is computed once: grids ask for it many
+        times a cell.
+        """
         try:
             return object.__getattribute__(self, "_hash")
         except AttributeError:
-            object.__setattr__(self, "_hash", hash((type(self), *self.__dict__.values())))
+            object.__setattr__(
+                self, "_hash", hash((type(self), *self.__dict__.values()))
+            )
             return object.__getattribute__(self, "_hash")
 
     @model_validator(mode="before")
     @classmethod
     def _from_short(cls, given: Any) -> Any:
-        return given if isinstance(given, dict | cls) or not cls.short else cls.long(given)
+        return (
+            given if isinstance(given, dict | cls) or not cls.short else cls.long(given)
+        )
 
     @classmethod
     def long(cls, value: Any) -> dict[str, Any]:
@@ -38,12 +46,16 @@ class Frozen(BaseModel):
 
 
 def text_of_form(
-    pattern: str, remedy: str, canonical: Callable[[re.Match], str] = lambda match: match[0], **numbers: int
+    pattern: str,
+    remedy: str,
+    canonical: Callable[[re.Match], str] = lambda match: match[0],
+    **numbers: int,
 ) -> Any:
     """Return the type of a text that matches a pattern, which editors check, too.
 
-    ``remedy`` explains what to write; ``canonical`` turns the match into the canonical spelling, or raises
-    ValueError. ``numbers`` are the ``minimum`` and ``maximum`` of numbers that YAML may make of such a text.
+    ``remedy`` explains what to write; ``canonical`` turns the match into the canonical
+    spelling, or raises ValueError. ``numbers`` are the ``minimum`` and ``maximum`` of
+    numbers that YAML may make of such a text.
     """
 
     def parse(given: object) -> str:
@@ -56,13 +68,23 @@ def text_of_form(
 
 
 def spelled(parse: Callable[[object], str], pattern: str, **numbers: int) -> Any:
-    """Return the type of a text in the spelling that ``parse`` returns, of which editors see the pattern."""
-    schema: Any = {"type": ["string", "integer"] if numbers else "string", "pattern": rf"^\s*({pattern})\s*$"}
-    return Annotated[str, BeforeValidator(parse), Field(json_schema_extra=schema | numbers)]
+    """Return the type of a text in the spelling that ``parse`` returns, of which
+    editors see the pattern.
+    """
+    schema: Any = {
+        "type": ["string", "integer"] if numbers else "string",
+        "pattern": rf"^\s*({pattern})\s*$",
+    }
+    return Annotated[
+        str, BeforeValidator(parse), Field(json_schema_extra=schema | numbers)
+    ]
 
 
 def _interval(match: re.Match) -> str:
-    (count,), unit = whole_numbers([match[1]], "intervals", 1), (match[2] or "update").rstrip("s")
+    (count,), unit = (
+        whole_numbers([match[1]], "intervals", 1),
+        (match[2] or "update").rstrip("s"),
+    )
     return f"{count} {unit}{'s' * (count > 1)}"
 
 

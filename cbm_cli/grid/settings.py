@@ -1,4 +1,6 @@
-"""The settings of one cell of a grid, validated and frozen, and the experiments that are made of cells."""
+"""The settings of one cell of a grid, validated and frozen, and the experiments that
+are made of cells.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -8,21 +10,61 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
-from cbm_cli.datasets.spec import Count, DataSpec, FileName, NotNegative, Positive, WholeNumber, about, whole
+from cbm_cli.datasets.spec import (
+    Count,
+    DataSpec,
+    FileName,
+    NotNegative,
+    Positive,
+    WholeNumber,
+    about,
+    whole,
+)
 from cbm_cli.errors import CbmError, FieldError
-from cbm_cli.grid.fields import Fraction, Frozen, Interval, Open, Parts, Share, UpToOne, spelled, text_of_form
-from cbm_cli.grid.names import BACK_PROPAGATION, OffsetText, Sampler, SamplerText, Scheme
+from cbm_cli.grid.fields import (
+    Fraction,
+    Frozen,
+    Interval,
+    Open,
+    Parts,
+    Share,
+    UpToOne,
+    spelled,
+    text_of_form,
+)
+from cbm_cli.grid.names import (
+    BACK_PROPAGATION,
+    OffsetText,
+    Sampler,
+    SamplerText,
+    Scheme,
+)
 from cbm_cli.grid.rules import needs, of_evaluation, of_gradient, of_machine
 from cbm_cli.grid.source import Value
-from cbm_cli.text import CONTROL, WHOLE, Statistic, did_you_mean, shortened, whole_numbers
+from cbm_cli.text import (
+    CONTROL,
+    WHOLE,
+    Statistic,
+    did_you_mean,
+    shortened,
+    whole_numbers,
+)
 
 RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
     "log_likelihood": ("log_likelihood",),
     "weight_norms": ("weight_norm", "weight_row_norm", "weight_column_norm"),
     "bias_norms": tuple(
-        f"{name}_bias_norm" for name in ("visible", "hidden", "centered_visible", "centered_hidden")
+        f"{name}_bias_norm"
+        for name in ("visible", "hidden", "centered_visible", "centered_hidden")
     ),
     "offset_values": ("lam_0",),
     "offset_error": ("visible_offset_error", "hidden_offset_error"),
@@ -37,7 +79,9 @@ OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
 
 class Data(DataSpec, Frozen):  # type: ignore[misc]  # serialisers may take info, or not
-    """A data set by name, or one read from files; paths are relative to the grid's folder."""
+    """A data set by name, or one read from files; paths are relative to the grid's
+    folder.
+    """
 
     short = ("name",)
 
@@ -46,15 +90,24 @@ class Data(DataSpec, Frozen):  # type: ignore[misc]  # serialisers may take info
 
 
 def _sizes(value: object) -> int | str:
-    """Read ``500``, ``500-500``, a list of numbers, or ``half``; of several layers, return ``500-500``."""
-    text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()
+    """Read ``500``, ``500-500``, a list of numbers, or ``half``; of several layers,
+    return ``500-500``.
+    """
+    text = (
+        "-".join(map(str, value))
+        if isinstance(value, list | tuple)
+        else str(value).strip()
+    )
     if text == "half":
         return "half"
     try:
         sizes = whole_numbers(text.split("-"), "sizes", 1)
     except ValueError:
         shown = "a mapping" if isinstance(value, dict) else shortened(text)
-        told = f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
+        told = (
+            "must be whole numbers of 1 or more, one per hidden layer, as in 500 "
+            f"or 500-500, not {shown}"
+        )
         raise ValueError(told) from None
     return "-".join(map(str, sizes)) if len(sizes) > 1 else sizes[0]
 
@@ -62,22 +115,30 @@ def _sizes(value: object) -> int | str:
 _LAYERS = {"type": "string", "pattern": rf"^\s*{WHOLE}(\s*-\s*{WHOLE})*\s*$"}
 _LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}, _LAYERS]
 _LISTED = {"type": "array", "items": {"anyOf": _LAYER}, "minItems": 1}
-Sizes = Annotated[int | str, BeforeValidator(_sizes), WithJsonSchema({"anyOf": [*_LAYER, _LISTED]})]
+Sizes = Annotated[
+    int | str, BeforeValidator(_sizes), WithJsonSchema({"anyOf": [*_LAYER, _LISTED]})
+]
 
 
 class Model(Frozen):
     """The machine."""
 
     kind: Literal["rbm", "dbm", "auto-encoder"] = Field(description="Kind of machine")
-    hidden: Sizes = Field(description="Hidden units; of several layers [500, 500] or 500-500; or half")
+    hidden: Sizes = Field(
+        description="Hidden units; of several layers [500, 500] or 500-500; or half"
+    )
 
     @property
     def layers(self) -> int:
-        """Layers of units, the visible one included; a scheme has one letter for each."""
+        """Layers of units, the visible one included; a scheme has one letter for
+        each.
+        """
         return 2 + str(self.hidden).count("-")
 
     def hidden_layers(self, width: int) -> tuple[int, ...]:
-        """Units of each hidden layer above ``width`` visible ones; half of an odd width rounds down."""
+        """Units of each hidden layer above ``width`` visible ones; half of an odd width
+        rounds down.
+        """
         if self.hidden == "half":
             return (max(1, width // 2),)
         return tuple(map(int, str(self.hidden).split("-")))
@@ -87,23 +148,35 @@ class Model(Frozen):
 
 
 def _steps(match: re.Match) -> str:
-    """Return the canonical text of steps: ``0.01 from 100 epochs + 0.001 from 200 epochs``."""
+    """Return the canonical text of steps: ``0.01 from 100 epochs + 0.001 from 200
+    epochs``.
+    """
     steps = [*re.finditer(_STEP, match[0])]
-    rates, firsts = [float(step[1]) for step in steps], whole_numbers([step[2] for step in steps], "steps")
+    rates, firsts = (
+        [float(step[1]) for step in steps],
+        whole_numbers([step[2] for step in steps], "steps"),
+    )
     if not all(0 < rate < float("inf") for rate in rates):
         raise ValueError("rates must be finite and greater than 0")
     if len({step[3] for step in steps}) > 1:
         raise ValueError("count all steps in updates, or all in epochs")
     if any(not first < second for first, second in pairwise([0, *firsts])):
-        raise ValueError("steps must come one after the other, each 1 or more after the one before")
+        raise ValueError(
+            "steps must come one after the other, each 1 or more after the one before"
+        )
     unit, found = steps[0][3], zip(rates, firsts, strict=True)
-    return " + ".join(f"{rate:.12g} from {first} {unit}{'s' * (first > 1)}" for rate, first in found)
+    return " + ".join(
+        f"{rate:.12g} from {first} {unit}{'s' * (first > 1)}" for rate, first in found
+    )
 
 
 _STEP = rf"([0-9.][0-9.eE_+-]*)\s+from\s+({WHOLE})\s+(update|epoch)s?"
 Steps: Any = text_of_form(
     rf"{_STEP}(?:\s+\+\s+{_STEP})*",
-    "write rates and where they begin, as in 0.01 from 100 epochs + 0.001 from 200 epochs",
+    (
+        "write rates and where they begin, as in 0.01 from 100 epochs + 0.001 from 200 "
+        "epochs"
+    ),
     _steps,
 )
 
@@ -111,14 +184,19 @@ Steps: Any = text_of_form(
 class LearningRate(Frozen):
     """The learning rate: a number, a rate that decays, or one that changes in steps.
 
-    As text: the number, ``0.1 x 0.9 every 10 epochs``, or ``0.1, 0.01 from 100 epochs``.
+    As text: the number, ``0.1 x 0.9 every 10 epochs``, or ``0.1, 0.01 from 100
+    epochs``.
     """
 
     short = ("start",)
     start: Positive = Field(description="Learning rate of the first update")
     decay: Open | None = about(None, "Factor on the rate after every interval")
-    every: Interval | None = about(None, "Interval of the decay: 500 updates or 10 epochs")
-    steps: Steps | None = about(None, "Later rates: 0.01 from 100 epochs + 0.001 from 200 epochs")
+    every: Interval | None = about(
+        None, "Interval of the decay: 500 updates or 10 epochs"
+    )
+    steps: Steps | None = about(
+        None, "Later rates: 0.01 from 100 epochs + 0.001 from 200 epochs"
+    )
 
     @model_serializer
     def _dump(self) -> float | str:  # type: ignore[override]  # of a form that pydantic knows, too
@@ -137,15 +215,21 @@ class LearningRate(Frozen):
         """Whether all updates have the same rate."""
         return not (self.decay or self.steps)
 
-    def pieces(self, updates_of: Callable[[str], int], total: int) -> list[tuple[int, float]]:
-        """Return the first update and the rate of each stretch of constant rate in ``total`` updates.
+    def pieces(
+        self, updates_of: Callable[[str], int], total: int
+    ) -> list[tuple[int, float]]:
+        """Return the first update and the rate of each stretch of constant rate in
+        ``total`` updates.
 
-        ``updates_of`` turns the text of an interval, such as ``10 epochs``, into updates.
+        ``updates_of`` turns the text of an interval, such as ``10 epochs``, into
+        updates.
         """
         pieces = [(0, self.start)]
         if self.decay and self.every:
             firsts = range(0, total, updates_of(self.every))
-            pieces = [(first, self.start * self.decay**k) for k, first in enumerate(firsts)]
+            pieces = [
+                (first, self.start * self.decay**k) for k, first in enumerate(firsts)
+            ]
         later: list[str] = self.steps.split(" + ") if self.steps else []
         for step in later:
             rate, interval = step.split(" from ")
@@ -154,15 +238,21 @@ class LearningRate(Frozen):
 
 
 class SlidingFactor(Frozen):
-    """Weight of the newest mean in the moving average of ``_s`` schemes; a number is for both sides."""
+    """Weight of the newest mean in the moving average of ``_s`` schemes; a number is
+    for both sides.
+    """
 
     short = ("visible", "hidden")
-    visible: UpToOne = about(0.01, "0: visible offsets of the letter d stay at the mean of all rows")
+    visible: UpToOne = about(
+        0.01, "0: visible offsets of the letter d stay at the mean of all rows"
+    )
     hidden: Fraction = about(0.01, "Of hidden offsets")
 
 
 class WeightDecay(Frozen):
-    """Taken from W in every update: learning_rate * (l2 W + l1 sign W); a number is l2."""
+    """Taken from W in every update: learning_rate * (l2 W + l1 sign W); a number is
+    l2.
+    """
 
     short = ("l2",)
     l1: NotNegative = about(0.0, "Share of the signs of the weights")
@@ -177,10 +267,15 @@ class GradientChoice(Frozen):
         "centered", "centered: by the offset scheme; standard: of 00; enhanced: of aa^b"
     )
     fisher: Literal["joint", "marginal", "diagonal"] = about(
-        "joint", "natural: covariance of (x h, x, h), of its mean given x, or its diagonal"
+        "joint",
+        "natural: covariance of (x h, x, h), of its mean given x, or its diagonal",
     )
-    damping: NotNegative = about(0.0, "natural: added to the diagonal of the Fisher matrix")
-    scale_to: Literal["none", "standard", "centered"] = about("none", "Gradient whose length a step has")
+    damping: NotNegative = about(
+        0.0, "natural: added to the diagonal of the Fisher matrix"
+    )
+    scale_to: Literal["none", "standard", "centered"] = about(
+        "none", "Gradient whose length a step has"
+    )
 
 
 Watched = Literal["likelihood", "pseudo-likelihood"]
@@ -189,22 +284,32 @@ Watched = Literal["likelihood", "pseudo-likelihood"]
 class EarlyStopping(Frozen):
     """When training stops, by its evaluations of the validation part."""
 
-    look_ahead: Count = about(5, "Stop after this many evaluations in a row without improvement")
-    metric: Watched | None = about(None, "RBM, DBM: what is watched. Auto encoders watch their cost")
+    look_ahead: Count = about(
+        5, "Stop after this many evaluations in a row without improvement"
+    )
+    metric: Watched | None = about(
+        None, "RBM, DBM: what is watched. Auto encoders watch their cost"
+    )
 
 
 class Pretraining(Frozen):
-    """Layer-wise training of a DBM before the training proper; fields not given are as there."""
+    """Layer-wise training of a DBM before the training proper; fields not given are as
+    there.
+    """
 
     short = ("epochs",)
     epochs: WholeNumber = about(0, "Length in epochs; 0: none")
-    learning_rate: Positive | None = about(None, "Default: the first rate of the training")
+    learning_rate: Positive | None = about(
+        None, "Default: the first rate of the training"
+    )
     doubling: bool = about(True, "Double the activations that have one side of two")
 
 
 def _file_of_trial(text: str) -> str:
     if re.search(r"[{}]", re.sub(r"\{trial(:0\d)?d?\}", "", text)):
-        raise ValueError("only {trial} and {trial:03d} are known, as in start/trial-{trial:03d}.npz")
+        raise ValueError(
+            "only {trial} and {trial:03d} are known, as in start/trial-{trial:03d}.npz"
+        )
     return text
 
 
@@ -212,18 +317,26 @@ TrialFile = Annotated[FileName, AfterValidator(_file_of_trial)]
 
 
 class StartFrom(Frozen):
-    """The machines that trials start from: files, or the finished trials of another experiment."""
+    """The machines that trials start from: files, or the finished trials of another
+    experiment.
+    """
 
     short = ("path",)
-    path: TrialFile | None = about(None, "A machine file; {trial:03d} is the number of the trial")
-    experiment: str | None = about(None, "An experiment of this grid: its trials of the same number")
+    path: TrialFile | None = about(
+        None, "A machine file; {trial:03d} is the number of the trial"
+    )
+    experiment: str | None = about(
+        None, "An experiment of this grid: its trials of the same number"
+    )
     machine: Literal["final", "best-valid"] = about(
         "final", "With experiment: the last machine, or the best on the validation part"
     )
 
     @classmethod
     def long(cls, value: Any) -> dict[str, Any]:
-        """Return what a value without names says: the path of a file, or the name of an experiment."""
+        """Return what a value without names says: the path of a file, or the name of an
+        experiment.
+        """
         return {"path" if re.search(r"/|\.npz$", str(value)) else "experiment": value}
 
 
@@ -233,10 +346,18 @@ class StartFrom(Frozen):
 def _recorders(given: object) -> str:
     names = [name.strip() for name in str(given).split("+")]
     for name in names:
-        if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
-            own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
+        if name not in RECORDERS and (
+            CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)
+        ):
+            own = (
+                "; a recorder of your own is written file.py:function"
+                if ".py" in name
+                else ""
+            )
             hint = own or did_you_mean(name, RECORDERS)
-            raise FieldError(f"there is no recorder {name[:60] or 'without a name'}{hint}")
+            raise FieldError(
+                f"there is no recorder {name[:60] or 'without a name'}{hint}"
+            )
     return "+".join(dict.fromkeys(names))
 
 
@@ -248,7 +369,9 @@ def _windows(match: re.Match) -> str:
     return "+".join(f"{first}-{last}" for first, last in windows)
 
 
-_WINDOW = "write the first and the last update of a window, as in 1000-1100 or 0-100+500-600"
+_WINDOW = (
+    "write the first and the last update of a window, as in 1000-1100 or 0-100+500-600"
+)
 _RECORDER = "|".join((*RECORDERS, OWN_RECORDER))
 _SPAN = rf"\s*{WHOLE}\s*-\s*{WHOLE}\s*"
 _PLUS = r"(?<![eE])\+"  # between numbers, not within one
@@ -263,12 +386,24 @@ class Evaluate(Frozen):
 
     short = ("method",)
     method: Literal["exact", "ais", "pseudo", "none", "cost"] | None = about(
-        None, "Likelihood: exact or ais; pseudo(-likelihood); cost: of auto encoders; default: exact or cost"
+        None,
+        (
+            "Likelihood: exact or ais; pseudo(-likelihood); cost: of auto encoders; "
+            "default: exact or cost"
+        ),
     )
-    every: Interval | None = about(None, "Default: 50 updates, or 1 epoch where epochs are given")
-    parts: Parts | None = about(None, "Evaluated parts, such as train+test; default: all")
-    rows: Count | None = about(None, "Evaluate a fixed subsample of this many rows of each part")
-    temperatures: Temperatures | None = about(None, "AIS: default 14,500, of a DBM 29,000")
+    every: Interval | None = about(
+        None, "Default: 50 updates, or 1 epoch where epochs are given"
+    )
+    parts: Parts | None = about(
+        None, "Evaluated parts, such as train+test; default: all"
+    )
+    rows: Count | None = about(
+        None, "Evaluate a fixed subsample of this many rows of each part"
+    )
+    temperatures: Temperatures | None = about(
+        None, "AIS: default 14,500, of a DBM 29,000"
+    )
     runs: Runs = about(100, "AIS: independent runs")
 
 
@@ -276,9 +411,13 @@ class Record(Frozen):
     """Quantities that are recorded in addition to the evaluations."""
 
     short = ("what",)
-    what: Recorders | None = about(None, "Recorders joined by +; file.py:function runs as your code")
+    what: Recorders | None = about(
+        None, "Recorders joined by +; file.py:function runs as your code"
+    )
     every: Interval | None = about(None, "Default: at every evaluation")
-    window: Windows | None = about(None, "Every update from first to last: 1000-1100, 0-100+500-600")
+    window: Windows | None = about(
+        None, "Every update from first to last: 1000-1100, 0-100+500-600"
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -289,7 +428,10 @@ class Record(Frozen):
     def windows(self) -> tuple[tuple[int, int], ...]:
         """First and last update of each window."""
         spans: list[str] = self.window.split("+") if self.window else []
-        return tuple((int(first), int(last)) for first, _, last in (span.partition("-") for span in spans))
+        return tuple(
+            (int(first), int(last))
+            for first, _, last in (span.partition("-") for span in spans)
+        )
 
 
 # A cell
@@ -300,61 +442,115 @@ class Settings(Frozen):
 
     data: Data = Field(description="A data set by name, or files of your own")
     model: Model = Field(description="The machine: its kind and its hidden units")
-    offsets: OffsetText = Field(description="Offset scheme, one letter per layer: dd^b_s, aa^b, d0, 00")
-    sampler: SamplerText | None = about(None, "CD-k, PCD-k, PT_c, PT_c-k or exact; auto encoders have none")
-    learning_rate: LearningRate = Field(description="A number, or a rate that decays or changes in steps")
-    momentum: Share = about(0.0, "Share of the last step that is added to the next one")
-    weight_decay: WeightDecay = about(WeightDecay(), "Shrinks the weights; a number is l2")
-    chains: Count | None = about(None, "PCD-k: persistent chains; default: the rows of a batch")
-    sliding_factor: SlidingFactor = about(SlidingFactor(), "Schemes with _s: weight of the newest mean")
-    gradient: GradientChoice = about(GradientChoice(), "Direction of an update; a word is its kind")
-    gradient_from: Literal["samples", "exact"] = about("samples", "Its model phase; exact: over all states")
-    offsets_from: Literal["same", "independent", "exact", "random"] = about(
-        "same", "Means of the offsets: the gradient's, a second sampler's, exact, or random"
+    offsets: OffsetText = Field(
+        description="Offset scheme, one letter per layer: dd^b_s, aa^b, d0, 00"
     )
-    pretraining: Pretraining = about(Pretraining(), "DBM: layer-wise training; epochs, or fields")
-    early_stopping: EarlyStopping = about(EarlyStopping(), "When to stop before the end")
-    start_from: StartFrom = about(StartFrom(), "Machine files or an experiment to start from")
-    init: Literal["zero", "inverse-sigmoid"] = about("inverse-sigmoid", "Initial visible biases")
+    sampler: SamplerText | None = about(
+        None, "CD-k, PCD-k, PT_c, PT_c-k or exact; auto encoders have none"
+    )
+    learning_rate: LearningRate = Field(
+        description="A number, or a rate that decays or changes in steps"
+    )
+    momentum: Share = about(0.0, "Share of the last step that is added to the next one")
+    weight_decay: WeightDecay = about(
+        WeightDecay(), "Shrinks the weights; a number is l2"
+    )
+    chains: Count | None = about(
+        None, "PCD-k: persistent chains; default: the rows of a batch"
+    )
+    sliding_factor: SlidingFactor = about(
+        SlidingFactor(), "Schemes with _s: weight of the newest mean"
+    )
+    gradient: GradientChoice = about(
+        GradientChoice(), "Direction of an update; a word is its kind"
+    )
+    gradient_from: Literal["samples", "exact"] = about(
+        "samples", "Its model phase; exact: over all states"
+    )
+    offsets_from: Literal["same", "independent", "exact", "random"] = about(
+        "same",
+        "Means of the offsets: the gradient's, a second sampler's, exact, or random",
+    )
+    pretraining: Pretraining = about(
+        Pretraining(), "DBM: layer-wise training; epochs, or fields"
+    )
+    early_stopping: EarlyStopping = about(
+        EarlyStopping(), "When to stop before the end"
+    )
+    start_from: StartFrom = about(
+        StartFrom(), "Machine files or an experiment to start from"
+    )
+    init: Literal["zero", "inverse-sigmoid"] = about(
+        "inverse-sigmoid", "Initial visible biases"
+    )
     weight_scale: Positive = about(0.01, "Standard deviation of the initial weights")
-    updates: Count | None = about(None, "Length of training in updates (or give epochs)")
+    updates: Count | None = about(
+        None, "Length of training in updates (or give epochs)"
+    )
     epochs: Count | None = about(None, "Length of training in epochs (or give updates)")
     batch: Literal["full"] | Count = about(100, "Rows of a mini-batch, or full")
-    shuffle: bool = about(True, "Rows of the mini-batches come in a new order in every epoch")
-    evaluate: Evaluate = about(Evaluate(), "Evaluations during training: the method, and how often")
-    record: Record = about(Record(), "Quantities that are recorded in addition to the evaluations")
+    shuffle: bool = about(
+        True, "Rows of the mini-batches come in a new order in every epoch"
+    )
+    evaluate: Evaluate = about(
+        Evaluate(), "Evaluations during training: the method, and how often"
+    )
+    record: Record = about(
+        Record(), "Quantities that are recorded in addition to the evaluations"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> "Settings":
         for path, reason in self.unused().items():
-            if not path.startswith("sliding_factor"):  # pre-training hands it to layers that do not slide
+            if not path.startswith(
+                "sliding_factor"
+            ):  # pre-training hands it to layers that do not slide
                 raise FieldError(f"{path} {reason}", path)
         self.check()
         return self
 
     def check(self) -> None:
         """Raise FieldError for settings that contradict each other."""
-        for wrong, path, told in (*of_machine(self), *of_gradient(self), *of_evaluation(self)):
+        for wrong, path, told in (
+            *of_machine(self),
+            *of_gradient(self),
+            *of_evaluation(self),
+        ):
             if wrong:
                 raise FieldError(told, path)
 
     def unused(self) -> dict[str, str]:
-        """Return the given fields, dotted where nested, that change nothing here, and why."""
+        """Return the given fields, dotted where nested, that change nothing here, and
+        why.
+        """
         found: dict[str, str] = {}
-        here = f"this is {self.model.kind} {self.model.hidden}, {self.offsets}, {self.sampler_name}"
+        here = (
+            f"this is {self.model.kind} {self.model.hidden}, {self.offsets}, "
+            f"{self.sampler_name}"
+        )
         for has, fields, what in needs(self):
-            for path in () if has else (path for name in fields.split() for path in paths_of(name)):
+            for path in (
+                ()
+                if has
+                else (path for name in fields.split() for path in paths_of(name))
+            ):
                 if self.value(path) != default_of(path):
                     found.setdefault(path, f"has no effect: it is for {what}; {here}")
         return found
 
     def with_defaults(self, paths: Iterable[str]) -> "Settings":
-        """Return the same settings with the defaults of some fields, dotted where nested."""
+        """Return the same settings with the defaults of some fields, dotted where
+        nested.
+        """
         update: dict[str, Any] = {}
         for path in paths:
             name, _, inner = path.partition(".")
             whole = update.get(name, getattr(self, name))
-            update[name] = whole.model_copy(update={inner: default_of(path)}) if inner else default_of(path)
+            update[name] = (
+                whole.model_copy(update={inner: default_of(path)})
+                if inner
+                else default_of(path)
+            )
         return self.model_copy(update=update)
 
     def value(self, path: str) -> Any:
@@ -383,26 +579,40 @@ class Settings(Frozen):
 
     @property
     def evaluation(self) -> str:
-        """Method of evaluation, such as ``exact``; default for auto encoders: ``cost``."""
-        return self.evaluate.method or ("cost" if self.model.kind == "auto-encoder" else "exact")
+        """Method of evaluation, such as ``exact``; default for auto encoders:
+        ``cost``.
+        """
+        return self.evaluate.method or (
+            "cost" if self.model.kind == "auto-encoder" else "exact"
+        )
 
     @property
     def temperatures(self) -> int:
         """Inverse temperatures of AIS."""
-        return self.evaluate.temperatures or (29_000 if self.model.kind == "dbm" else 14_500)
+        return self.evaluate.temperatures or (
+            29_000 if self.model.kind == "dbm" else 14_500
+        )
 
     def row(self) -> dict[str, Any]:
-        """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
+        """Return every setting as one flat row of plain values: the columns of
+        ``summary.csv``.
+        """
         flat: dict[str, Any] = {"data": self.data.title}
         for name, value in self.__dict__.items():
             flat |= columns_of(name, value)
         methods = {"evaluate_method": self.evaluation, "evaluate_every": self.every}
-        return flat | methods | {"sampler": self.sampler_name, "evaluate_temperatures": self.temperatures}
+        return (
+            flat
+            | methods
+            | {"sampler": self.sampler_name, "evaluate_temperatures": self.temperatures}
+        )
 
 
 @lru_cache(maxsize=4096, typed=True)
 def columns_of(name: str, value: Any) -> dict[str, Any]:
-    """Return the columns of a field, nested or not; the cells of a grid share few values of each."""
+    """Return the columns of a field, nested or not; the cells of a grid share few
+    values of each.
+    """
     plain = value.model_dump() if isinstance(value, Frozen) else value
     if not isinstance(plain, dict):
         return {name: plain}
@@ -422,7 +632,11 @@ _getter = cache(attrgetter)
 @cache
 def paths_of(name: str) -> tuple[str, ...]:
     """Return a field, or the parts of a nested one, with dots."""
-    return tuple(f"{name}.{part}" for part in NESTED[name].model_fields) if name in NESTED else (name,)
+    return (
+        tuple(f"{name}.{part}" for part in NESTED[name].model_fields)
+        if name in NESTED
+        else (name,)
+    )
 
 
 @cache
@@ -436,7 +650,8 @@ def default_of(path: str) -> Any:
 class Trial:
     """One training run: a cell's settings and the number that decides its seed.
 
-    Trial k has the same seed in every cell of an experiment, so that methods are compared in pairs.
+    Trial k has the same seed in every cell of an experiment, so that methods are
+    compared in pairs.
     """
 
     experiment: str
@@ -455,32 +670,46 @@ def _seed_of(base: int, number: int) -> int:
     """The seed of the trials of one number in all experiments of one seed."""
     import numpy as np
 
-    # Both as two words of 32 bits: SeedSequence takes a longer number for more words, which others have.
-    words = [word & 0xFFFFFFFF for half in (0, 32) for word in (base >> half, number >> half)]
+    # Both as two words of 32 bits: SeedSequence takes a longer number for more words,
+    # which others have.
+    words = [
+        word & 0xFFFFFFFF for half in (0, 32) for word in (base >> half, number >> half)
+    ]
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
 
 
 _MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}
-COLUMNS = ("experiment", *Settings(data={"name": "mnist"}, **_MACHINE, learning_rate=1, epochs=1).row())
+COLUMNS = (
+    "experiment",
+    *Settings(data={"name": "mnist"}, **_MACHINE, learning_rate=1, epochs=1).row(),
+)
 
 
 def meant(name: str, known: Iterable[str]) -> list[str]:
     """Return the known columns, or fields, that a name may mean, its own first.
 
-    ``model.hidden``, ``model_hidden`` and ``hidden`` are the same; what the model has comes before others.
+    ``model.hidden``, ``model_hidden`` and ``hidden`` are the same; what the model has
+    comes before others.
     """
-    name, spelled = name.replace(".", "_"), {one.replace(".", "_"): one for one in known}
+    name, spelled = (
+        name.replace(".", "_"),
+        {one.replace(".", "_"): one for one in known},
+    )
     ends = [one for one in spelled if one.endswith(f"_{name}")]
     found = next((one for one in (name, f"model_{name}") if one in spelled), None)
     return [spelled[one] for one in ([found] if found else ends)]
 
 
 def _column(text: str) -> str:
-    """Return the column that a name means, or the name of a setting of several columns."""
+    """Return the column that a name means, or the name of a setting of several
+    columns.
+    """
     name = text.replace(".", "_")
     found = [name] if name in NESTED else meant(text, COLUMNS)
     if len(found) > 1:
-        raise FieldError(f"several columns are called {text}; name one of {', '.join(found)}")
+        raise FieldError(
+            f"several columns are called {text}; name one of {', '.join(found)}"
+        )
     if not found:
         raise FieldError(f"there is no column {text}{did_you_mean(name, COLUMNS)}")
     return found[0]
@@ -489,7 +718,9 @@ def _column(text: str) -> str:
 ColumnNames = Annotated[
     tuple[Annotated[str, AfterValidator(_column)], ...],
     BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    ),
 ]
 AXES = ("rows", "columns", "groups")  # of tables
 
@@ -500,40 +731,71 @@ class TableSpec(Frozen):
     rows: ColumnNames = about(("sampler", "learning_rate"), "Settings shown as rows")
     columns: ColumnNames = about(("offsets",), "Settings shown as columns")
     groups: ColumnNames = about(("data",), "Settings shown as groups of rows")
-    scale: Literal["total", "per-sample"] = about("per-sample", "Sum over the rows, or their mean")
-    metric: str | None = about(None, "The value in the cells; default: log-likelihood, cost or lower bound")
-    statistic: Statistic | None = about(None, "Which value over training; default: best-valid, or max")
-    choose: ColumnNames = about((), "Settings of which each cell shows the best value, by a part")
-    by: Literal["valid", "train", "test"] | None = about(None, "The part that choose goes by; default: valid")
+    scale: Literal["total", "per-sample"] = about(
+        "per-sample", "Sum over the rows, or their mean"
+    )
+    metric: str | None = about(
+        None, "The value in the cells; default: log-likelihood, cost or lower bound"
+    )
+    statistic: Statistic | None = about(
+        None, "Which value over training; default: best-valid, or max"
+    )
+    choose: ColumnNames = about(
+        (), "Settings of which each cell shows the best value, by a part"
+    )
+    by: Literal["valid", "train", "test"] | None = about(
+        None, "The part that choose goes by; default: valid"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> "TableSpec":
-        """Refuse columns that are named twice, and leave out of the default axes what another one names."""
+        """Refuse columns that are named twice, and leave out of the default axes what
+        another one names.
+        """
         if self.by and not self.choose:
-            raise FieldError("has no effect without choose, as in choose: learning_rate", "by")
+            raise FieldError(
+                "has no effect without choose, as in choose: learning_rate", "by"
+            )
         taken: dict[str, str] = {}
-        for axis in (axis for axis in (*AXES, "choose") if axis in self.model_fields_set):
+        for axis in (
+            axis for axis in (*AXES, "choose") if axis in self.model_fields_set
+        ):
             for column in getattr(self, axis):
                 if column in taken:
-                    raise FieldError(f"{column} is among the {taken[column]}; name it once", axis)
+                    raise FieldError(
+                        f"{column} is among the {taken[column]}; name it once", axis
+                    )
                 taken[column] = axis
         for axis in {*AXES} - self.model_fields_set:
-            self.__dict__[axis] = tuple(column for column in getattr(self, axis) if column not in taken)
+            self.__dict__[axis] = tuple(
+                column for column in getattr(self, axis) if column not in taken
+            )
         return self
 
     def within(self, cells: Collection[Settings]) -> "TableSpec":
-        """Return the same with the columns of settings that have several: those that vary, or the first."""
+        """Return the same with the columns of settings that have several: those that
+        vary, or the first.
+        """
         rows = [cell.row() for cell in cells]
 
         def spread(name: str) -> list[str]:
-            parts = [column for column in COLUMNS if column.startswith(f"{name}_")] if name in NESTED else []
+            parts = (
+                [column for column in COLUMNS if column.startswith(f"{name}_")]
+                if name in NESTED
+                else []
+            )
             if name in COLUMNS or not parts:
                 return [name]
-            return [part for part in parts if len({row.get(part) for row in rows}) > 1] or parts[:1]
+            return [
+                part for part in parts if len({row.get(part) for row in rows}) > 1
+            ] or parts[:1]
 
         axes = (*AXES, "choose")
         return self.model_copy(
-            update={axis: tuple(c for name in getattr(self, axis) for c in spread(name)) for axis in axes}
+            update={
+                axis: tuple(c for name in getattr(self, axis) for c in spread(name))
+                for axis in axes
+            }
         )
 
 
@@ -547,24 +809,31 @@ class Experiment:
     seed: int
     cells: tuple[Settings, ...]
     table: TableSpec
-    sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
+    sources: tuple[
+        "Experiment", ...
+    ] = ()  # the experiments that trials of this one start from
     value_of: Callable[[Settings, str], Value | None] = field(
         default=lambda cell, path: None, compare=False, repr=False
     )  # what the grid gives to a field of a cell
 
     def __iter__(self) -> Iterator[Trial]:
-        """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""
+        """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even
+        cells.
+        """
         for number in range(self.trials):
             for settings in self.cells:
                 yield Trial(self.name, settings, number, self.seed)
 
     def located(self, cell: Settings, error: CbmError, within: str = "") -> str:
-        """Return an error's message after the place of its field: ``grid.yaml:9: toy.batch: ...``.
+        """Return an error's message after the place of its field: ``grid.yaml:9:
+        toy.batch: ...``.
 
-        The field of the error may be one ``within`` another. A field that the grid leaves out has the place
-        of the experiment.
+        The field of the error may be one ``within`` another. A field that the grid
+        leaves out has the place of the experiment.
         """
         path = ".".join(filter(None, (within, error.field)))
         value = self.value_of(cell, path)
         place = "" if value is None else str(value.place)
-        return ": ".join(filter(None, (place, f"{self.name}.{path}".rstrip("."), error.message)))
+        return ": ".join(
+            filter(None, (place, f"{self.name}.{path}".rstrip("."), error.message))
+        )

@@ -13,13 +13,20 @@ _SPEAKING = ("data", "experiment", "offsets", "sampler", "init", "model_kind")
 
 
 def name_of(setting: str) -> str:
-    """Return the name of a setting, a column of ``summary.csv``: ``hidden units``, ``learning rate``."""
+    """Return the name of a setting, a column of ``summary.csv``: ``hidden units``,
+    ``learning rate``.
+    """
     return _NAMES.get(setting, setting.replace("_", " "))
 
 
 def value_of(setting: str, value: Any) -> Label:
-    """Return the value of a setting, such as ``dd^b_s``, ``PT_10`` or ``0.05``; a dash if it has none."""
-    kinds: dict[str, type[Scheme] | type[Sampler]] = {"offsets": Scheme, "sampler": Sampler}
+    """Return the value of a setting, such as ``dd^b_s``, ``PT_10`` or ``0.05``; a dash
+    if it has none.
+    """
+    kinds: dict[str, type[Scheme] | type[Sampler]] = {
+        "offsets": Scheme,
+        "sampler": Sampler,
+    }
     if setting not in kinds or value in (BACK_PROPAGATION, None, ""):
         text = text_of(value) or "–"
         power = isinstance(value, float) and "e" in text
@@ -30,7 +37,9 @@ def value_of(setting: str, value: Any) -> Label:
 
 
 def with_name(setting: str, value: Any) -> Label:
-    """Return a value with its name, ``η = 0.05``, unless it is clear by itself: ``PCD-1``, ``mnist``."""
+    """Return a value with its name, ``η = 0.05``, unless it is clear by itself:
+    ``PCD-1``, ``mnist``.
+    """
     spelled = value_of(setting, value)
     if setting in _SPEAKING:
         return spelled
@@ -43,7 +52,19 @@ def with_name(setting: str, value: Any) -> Label:
     return Label.join([Label.of(name_of(setting)), spelled], " ")
 
 
-def varying(cells: Collection[Mapping[str, Any]], names: Iterable[str] | None = None) -> list[str]:
-    """Return the settings, of all or of ``names``, that have several values in cells."""
-    known = dict.fromkeys(name for cell in cells for name in cell) if names is None else names
-    return [it for it in known if it != "run_id" and len({text_of(cell.get(it)) for cell in cells}) > 1]
+def varying(
+    cells: Collection[Mapping[str, Any]], names: Iterable[str] | None = None
+) -> list[str]:
+    """Return the settings, of all or of ``names``, that have several values in
+    cells.
+    """
+    known = (
+        dict.fromkeys(name for cell in cells for name in cell)
+        if names is None
+        else names
+    )
+    return [
+        it
+        for it in known
+        if it != "run_id" and len({text_of(cell.get(it)) for cell in cells}) > 1
+    ]

@@ -1,24 +1,25 @@
-"""Every compiled function: random numbers, units, products, sampling, gradients, training, log Z.
+"""Every compiled function: random numbers, units, products, sampling, gradients,
+training, log Z.
 
-Arrays are float32, C-contiguous, (row, unit); the paper's letters W b c mu lam are the machine's parameters
-and offsets. All kernels release the GIL and allocate nothing. `cbm_cli.reference` has
-the same equations in plain NumPy; kernels name the function that they are tested against.
+Arrays are float32, C-contiguous, (row, unit); the paper's letters W b c mu lam are the
+machine's parameters and offsets. All kernels release the GIL and allocate nothing.
+`cbm_cli.reference` has the same equations in plain NumPy; kernels name the function
+that they are tested against.
 """
 
 import hashlib
 from functools import cache
 from pathlib import Path
 
-# Part of every run-id. Bumped when a golden value moves (tests/golden), whatever moved it: kernels, start
-# or trial (docs/decisions/0020-kernel-version.md).
-# 1: cbm 0.1.0
-# 2: binary rows are added up instead of multiplied, which moves last bits; the deeper even layers of a deep
-#    machine follow the sliding factor of hidden units, not of visible ones; seeds from 2^63 on are whole
-# 3: means over rows are summed in float64, and the hidden bias takes the step of all visible units at once,
-#    which moves last bits; the offsets of the deeper even layers take means of probabilities, as other hidden
-#    layers do
-# 4: offsets take the means of sampled visible units, so that aa^b is the enhanced gradient again; natural
-#    gradients are float64
+# Part of every run-id. Bumped when a golden value moves (tests/golden), whatever moved
+# it: kernels, start or trial (docs/decisions/0020-kernel-version.md). 1: cbm 0.1.0 2:
+# binary rows are added up instead of multiplied, which moves last bits; the deeper even
+# layers of a deep machine follow the sliding factor of hidden units, not of visible
+# ones; seeds from 2^63 on are whole 3: means over rows are summed in float64, and the
+# hidden bias takes the step of all visible units at once, which moves last bits; the
+# offsets of the deeper even layers take means of probabilities, as other hidden layers
+# do 4: offsets take the means of sampled visible units, so that aa^b is the enhanced
+# gradient again; natural gradients are float64
 KERNEL_VERSION = 4
 
 
@@ -27,5 +28,7 @@ def source_hash(folder: Path = Path(__file__).parent) -> str:
     """Hash the bytes of all Python files of a package; by default of the kernels."""
     digest = hashlib.sha256()
     for source in sorted(folder.rglob("*.py")):
-        digest.update(f"\n{source.relative_to(folder)}\n".encode() + source.read_bytes())
+        digest.update(
+            f"\n{source.relative_to(folder)}\n".encode() + source.read_bytes()
+        )
     return digest.hexdigest()[:12]

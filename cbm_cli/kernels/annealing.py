@@ -1,7 +1,8 @@
 """Annealing between a machine of independent units and an RBM: AIS and reverse AIS.
 
-The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (x'W + c)_j)): at beta = 0 the
-units are independent with biases ``base``, at beta = 1 it is the machine (Salakhutdinov & Murray 2008).
+The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (x'W +
+c)_j)): at beta = 0 the units are independent with biases ``base``, at beta = 1 it is
+the machine (Salakhutdinov & Murray 2008).
 """
 
 from typing import NamedTuple
@@ -35,14 +36,22 @@ class Walks(NamedTuple):
     bias_h: Array
     u_h: Array  # random numbers of h, and of x
     u_x: Array
-    first: NDArray[np.int64]  # (2,) which of all random numbers of a step are the first of h, and of x
+    first: NDArray[
+        np.int64
+    ]  # (2,) which of all random numbers of a step are the first of h, and of x
     log_weight: NDArray[np.float64]  # (R,)
 
 
 def make_walks(
-    machine: tuple[Array, Array, Array], base: Array, x: Array, first: int, count: int, group: int
+    machine: tuple[Array, Array, Array],
+    base: Array,
+    x: Array,
+    first: int,
+    count: int,
+    group: int,
 ) -> Walks:
-    """Walks number ``first``, ... of ``count``, which start at x (R, N) and need not be binary.
+    """Walks number ``first``, ... of ``count``, which start at x (R, N) and need not be
+    binary.
 
     Each ``group`` of walks goes the same way, bit for bit, as it would alone.
     """
@@ -55,7 +64,10 @@ def make_walks(
         bits_for(rows, n, m, True, group),
         bits_for(rows, m, n, True, group),
         *(aligned_empty(units) for units in (max(n, m), n, m)),
-        *(aligned_empty(rows * units + 3 + -(rows * units + 3) % 4) for units in (m, n)),
+        *(
+            aligned_empty(rows * units + 3 + -(rows * units + 3) % 4)
+            for units in (m, n)
+        ),
         starts,
         np.zeros(rows),
     )
@@ -69,9 +81,10 @@ def make_walks(
 def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -> None:
     """Walk the steps first, ..., last - 1 of the path ``betas``.
 
-    Step k makes a Gibbs sweep at betas[k], which leaves f there invariant and is its own reverse, then
-    adds log f at betas[k + 1] less log f at betas[k]. Upwards from independent units this is AIS;
-    downwards from samples of the machine it is reverse AIS.
+    Step k makes a Gibbs sweep at betas[k], which leaves f there invariant and is its
+    own reverse, then adds log f at betas[k + 1] less log f at betas[k]. Upwards from
+    independent units this is AIS; downwards from samples of the machine it is reverse
+    AIS.
     """
     x, h, (of_h, of_x) = walks.x, walks.h, (walks.first[0], walks.first[1])
     for k in range(first, last):
@@ -92,11 +105,15 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
 
 @lean_sum
 def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
-    """log_weight += log f_there(x) - log f_here(x), for every walk; `reference.ais_step`."""
+    """log_weight += log f_there(x) - log f_here(x), for every walk;
+    `reference.ais_step`.
+    """
     for r in range(walks.log_weight.size):
         slope = 0.0
         for i in range(walks.b.size):
             slope += np.float64(walks.x[r, i]) * walks.slope[i]
         to_h = walks.to_h[r]
-        gain = sum_of_softplus(to_h, walks.c, there) - sum_of_softplus(to_h, walks.c, here)
+        gain = sum_of_softplus(to_h, walks.c, there) - sum_of_softplus(
+            to_h, walks.c, here
+        )
         walks.log_weight[r] += (np.float64(there) - np.float64(here)) * slope + gain

@@ -1,14 +1,17 @@
-"""Centered auto encoders with tied weights, of any depth: `reference.back_propagate`, compiled.
+"""Centered auto encoders with tied weights, of any depth: `reference.back_propagate`,
+compiled.
 
-Layer l = 0, ..., L has n_l units. The encoder makes y_0 = x, ..., y_L, the decoder z_L = y_L, ..., z_0:
+Layer l = 0, ..., L has n_l units. The encoder makes y_0 = x, ..., y_L, the decoder z_L
+= y_L, ..., z_0:
 
     y_{l+1} = s((y_l - mu_l) W_l + c'_l),   z_l = s((z_{l+1} - lam_l) W_l' + b'_l)
 
 with s(a) = 1 / (1 + exp(-a)). The cost is the cross entropy of x and z_0.
 
-W_l (n_l, n_{l+1}) with its biases and offsets is a machine of its own, as an RBM is: a *pair* of layers. The
-plain biases c_l = c'_l - mu_l W_l and b_l = b'_l - W_l lam_l are kept. If offsets move, the function stays
-the same, and only the gradient reads them (docs/decisions/0012-auto-encoder-centering.md).
+W_l (n_l, n_{l+1}) with its biases and offsets is a machine of its own, as an RBM is: a
+*pair* of layers. The plain biases c_l = c'_l - mu_l W_l and b_l = b'_l - W_l lam_l are
+kept. If offsets move, the function stays the same, and only the gradient reads them
+(docs/decisions/0012-auto-encoder-centering.md).
 """
 
 import math
@@ -19,7 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum, specialised
-from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, aligned_empty, pairs_of
+from cbm_cli.kernels.machine import (
+    Array,
+    Machine,
+    Rows,
+    State,
+    Trail,
+    aligned_empty,
+    pairs_of,
+)
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import Batches, add_up, load_batch, make_batches
 from cbm_cli.kernels.plan import Plan
@@ -41,7 +52,9 @@ _ONE = np.float32(1)
 
 
 class Encoder(NamedTuple):
-    """All that an update works with: arrays of the whole auto encoder, and its pairs of layers."""
+    """All that an update works with: arrays of the whole auto encoder, and its pairs of
+    layers.
+    """
 
     machine: Machine
     pairs: tuple["Pair", ...]
@@ -51,16 +64,20 @@ class Encoder(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A pair of layers, n and m units, in a pass of B rows: its parameters, its units and their deltas.
+    """A pair of layers, n and m units, in a pass of B rows: its parameters, its units
+    and their deltas.
 
-    A delta is the derivative of the cost with respect to an activation. For the lower layer the rows of the
-    encoder are above those of the decoder; for the upper layer deltas are above states: the
-    gradient of the tied weights is then one product, lower' upper.
+    A delta is the derivative of the cost with respect to an activation. For the lower
+    layer the rows of the encoder are above those of the decoder; for the upper layer
+    deltas are above states: the gradient of the tied weights is then one product,
+    lower' upper.
     """
 
     machine: Machine
     velocity: Machine | None
-    gradient: Gradient  # of the cost: of W without offsets; mean deltas of the decoder's and encoder's units
+    # of the cost: of W without offsets; mean deltas of the decoder's and encoder's
+    # units
+    gradient: Gradient
     mean: Means  # of the encoder's inputs y_l and of the decoder's inputs z_{l+1}
     lower: Array  # (2 B, n): y_l above the deltas of z_l
     upper: Array  # (2 B, m): the deltas of y_{l+1} above z_{l+1}
@@ -76,22 +93,34 @@ class Pair(NamedTuple):
 
 
 class EncoderTraining:
-    """Updates of one state of an auto encoder with layers of these sizes; see `training.Training`."""
+    """Updates of one state of an auto encoder with layers of these sizes; see
+    `training.Training`.
+    """
 
-    def __init__(self, state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> None:
+    def __init__(
+        self, state: State, sizes: Sequence[int], rows: Rows, plan: Plan
+    ) -> None:
         pairs, means = make_pairs(state, sizes, plan.batch, plan.unit == 1)
         noise = make_means(len(state.mu), len(state.lam), multiple=4)
-        work = Encoder(state.machine, pairs, means, noise, make_batches(rows, plan.unit))
+        work = Encoder(
+            state.machine, pairs, means, noise, make_batches(rows, plan.unit)
+        )
         self.state, self._work = state, (work, plan)
         self._kernel = specialised(descend_updates, work, plan, 0, 0)
 
     def __call__(self, trail: Trail, first: int, last: int) -> None:
-        """Make the updates first, ..., last - 1; the trail stays empty, for recorders are for RBMs."""
+        """Make the updates first, ..., last - 1; the trail stays empty, for recorders
+        are for RBMs.
+        """
         self._kernel(*self._work, first, last)
 
 
-def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> tuple[tuple[Pair, ...], Means]:
-    """Allocate a pass of so many rows around views of the parameters, and the means of all pairs."""
+def make_pairs(
+    state: State, sizes: Sequence[int], rows: int, binary: bool
+) -> tuple[tuple[Pair, ...], Means]:
+    """Allocate a pass of so many rows around views of the parameters, and the means of
+    all pairs.
+    """
     empty = [aligned_empty(array.shape) for array in state[:5]]
     machines, slopes = (pairs_of(it, sizes) for it in (state.machine, Machine(*empty)))
     velocity, pairs = state.velocity, []
@@ -101,9 +130,13 @@ def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> t
         lower, upper = aligned_empty((2 * rows, n)), aligned_empty((2 * rows, m))
         halves = lower[:rows], lower[rows:], upper[:rows], upper[rows:]
         products = aligned_empty((rows, n)), aligned_empty((rows, m))
-        gradient = Gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)), aligned_empty(m))
+        gradient = Gradient(
+            *slope[:3], np.tile(np.array([0, m]), (n, 1)), aligned_empty(m)
+        )
         means, wide = Means(*slope[3:]), np.empty(max(n, m))
-        packed = rows if binary and not pairs else 0  # the lowest pair alone has binary rows
+        packed = (
+            rows if binary and not pairs else 0
+        )  # the lowest pair alone has binary rows
         bits = bits_for(packed, n, m), bits_for(n, packed, m)
         units = lower, upper, *halves, *products
         pairs.append(Pair(machine, velocity, gradient, means, *units, wide, *bits))
@@ -123,19 +156,25 @@ def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
         if plan.offsets.before:
             move_offsets(machine, mean, mean, work.noise, plan, update)
         for pair in pairs:
-            step(pair.machine, pair.gradient, pair.velocity, plan, -rate_at(plan, update))
+            step(
+                pair.machine, pair.gradient, pair.velocity, plan, -rate_at(plan, update)
+            )
         if not plan.offsets.before:
             move_offsets(machine, mean, mean, work.noise, plan, update)
 
 
 @lean
 def encode_and_decode(pairs: tuple[Pair, ...], plan: Plan) -> None:
-    """From y_0 = x upwards and down again, to the activations of z_0 without bias, ``to_lower`` of pair 0."""
+    """From y_0 = x upwards and down again, to the activations of z_0 without bias,
+    ``to_lower`` of pair 0.
+    """
     last = len(pairs) - 1
     for k in range(last + 1):
         pair = pairs[k]
         binary = k == 0 and plan.unit == 1
-        product_of_rows(pair.y, pair.bits, pair.machine.W, binary, pair.to_upper)  # (B, n) @ (n, m)
+        product_of_rows(
+            pair.y, pair.bits, pair.machine.W, binary, pair.to_upper
+        )  # (B, n) @ (n, m)
         above = pairs[k + 1].y if k < last else pair.z
         mean_of_units(pair.to_upper, _ONE, pair.machine.c, above)
     for k in range(last, -1, -1):
@@ -147,7 +186,9 @@ def encode_and_decode(pairs: tuple[Pair, ...], plan: Plan) -> None:
 
 @lean
 def propagate_back(pairs: tuple[Pair, ...]) -> None:
-    """From the deltas of z_0 upwards through the decoder and down through the encoder, to those of y_1."""
+    """From the deltas of z_0 upwards through the decoder and down through the encoder,
+    to those of y_1.
+    """
     last, bottom = len(pairs) - 1, pairs[0]
     x, z, share = bottom.y, bottom.delta_z, _ONE / np.float32(bottom.y.shape[0])
     mean_of_units(bottom.to_lower, _ONE, bottom.machine.b, z)
@@ -157,7 +198,9 @@ def propagate_back(pairs: tuple[Pair, ...]) -> None:
     for k in range(last + 1):
         pair = pairs[k]
         product(pair.delta_z, pair.machine.W, pair.to_upper)  # (B, n) @ (n, m)
-        pull_back(pair.to_upper, pair.z, pairs[k + 1].delta_z if k < last else pair.delta_y)
+        pull_back(
+            pair.to_upper, pair.z, pairs[k + 1].delta_z if k < last else pair.delta_y
+        )
     for k in range(last, 0, -1):
         pair = pairs[k]
         product_nt(pair.delta_y, pair.machine.W, pair.to_lower)  # (B, m) @ (m, n)
@@ -166,7 +209,9 @@ def propagate_back(pairs: tuple[Pair, ...]) -> None:
 
 @lean
 def pull_back(back: Array, value: Array, out: Array) -> None:
-    """out = back s'(a), value = s(a): deltas of units from the derivative of the cost by their values."""
+    """out = back s'(a), value = s(a): deltas of units from the derivative of the cost
+    by their values.
+    """
     for r in range(out.shape[0]):
         for i in range(out.shape[1]):
             out[r, i] = back[r, i] * (value[r, i] * (_ONE - value[r, i]))
@@ -181,7 +226,9 @@ def gather_gradient(pair: Pair, binary: bool) -> None:
     add_up(pair.z, None, pair.wide, pair.mean.h)
     if binary and worth_packing(pair.y.shape[1], pair.y.shape[0], pair.z.shape[1]):
         pack_columns(pair.y, pair.y.shape[1], pair.columns)
-        bits_product(pair.columns, pair.delta_y, False, pair.gradient.W)  # (n, B) @ (B, m)
+        bits_product(
+            pair.columns, pair.delta_y, False, pair.gradient.W
+        )  # (n, B) @ (B, m)
         product_tn(pair.delta_z, pair.z, pair.gradient.W, _ONE)  # the same, to be added
     else:
         product_tn(pair.lower, pair.upper, pair.gradient.W)  # (n, 2 B) @ (2 B, m)
@@ -202,10 +249,12 @@ def summed_cost(state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> f
 
 @lean_sum
 def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
-    """Sum over rows of sum_i -x_i log z_i - (1 - x_i) log(1 - z_i), z = s(a), a = activation + bias; in nats.
+    """Sum over rows of sum_i -x_i log z_i - (1 - x_i) log(1 - z_i), z = s(a), a =
+    activation + bias; in nats.
 
-    A term is (1 - x) max(a, 0) + x max(-a, 0) + log(1 + exp(-|a|)), where no part is negative: no sum of huge
-    terms cancels. One logarithm is taken of the product of 64 factors 1 + exp(-|a|).
+    A term is (1 - x) max(a, 0) + x max(-a, 0) + log(1 + exp(-|a|)), where no part is
+    negative: no sum of huge terms cancels. One logarithm is taken of the product of 64
+    factors 1 + exp(-|a|).
     """
     total = 0.0
     for r in range(x.shape[0]):
@@ -213,7 +262,9 @@ def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
             linear, factors = np.float32(0), _ONE
             for i in range(first, min(first + 64, bias.size)):
                 a = activation[r, i] + bias[i]
-                linear += (_ONE - x[r, i]) * max(a, np.float32(0)) + x[r, i] * max(-a, np.float32(0))
+                linear += (_ONE - x[r, i]) * max(a, np.float32(0)) + x[r, i] * max(
+                    -a, np.float32(0)
+                )
                 factors *= _ONE + exponential(-abs(a))
             total += linear + math.log(factors)
     return total

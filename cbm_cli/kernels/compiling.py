@@ -20,7 +20,9 @@ from cbm_cli.kernels import source_hash
 
 @contextlib.contextmanager
 def _configured(**values: object) -> Iterator[None]:
-    """Change Numba's configuration for a while: it belongs to the functions of users, too."""
+    """Change Numba's configuration for a while: it belongs to the functions of users,
+    too.
+    """
     before = {name: getattr(numba.config, name) for name in values}
     for name, value in values.items():
         setattr(numba.config, name, value)
@@ -31,24 +33,31 @@ def _configured(**values: object) -> Iterator[None]:
             setattr(numba.config, name, value)
 
 
-# LLVM keeps to half of the widest registers of some processors; with all of them sigmoids take a quarter less
-# time. Numba has one target in a process, which it makes when it is first asked for: here, if not before.
+# LLVM keeps to half of the widest registers of some processors; with all of them
+# sigmoids take a quarter less time. Numba has one target in a process, which it makes
+# when it is first asked for: here, if not before.
 if numba.config.CPU_NAME is None and numba.config.CPU_FEATURES is None:
     with contextlib.suppress(RuntimeError):  # the processor is not known
         features = llvmlite.binding.get_host_cpu_features()
         if features.get("avx512f"):
             wide = {"CPU_NAME": llvmlite.binding.get_host_cpu_name()}
-            with _configured(**wide, CPU_FEATURES=f"{features.flatten()},-prefer-256-bit"):
+            with _configured(
+                **wide, CPU_FEATURES=f"{features.flatten()},-prefer-256-bit"
+            ):
                 cpu_target.target_context.codegen()
 
 
 def _folder() -> Path:
-    """The folder of machine code: in the user's cache, or else as long as this process and its workers.
+    """The folder of machine code: in the user's cache, or else as long as this process
+    and its workers.
 
-    Numba does not notice that a callee in another file has changed: every version of the sources has a folder
-    of its own.
+    Numba does not notice that a callee in another file has changed: every version of
+    the sources has a folder of its own.
     """
-    place, name = Path(os.environ.get(_PLACE) or user_cache_path("cbm")), f"kernels-{source_hash()}"
+    place, name = (
+        Path(os.environ.get(_PLACE) or user_cache_path("cbm")),
+        f"kernels-{source_hash()}",
+    )
     try:
         (place / name).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place / name).close()
@@ -59,20 +68,25 @@ def _folder() -> Path:
     return place / name
 
 
-_PLACE = "CBM_KERNEL_CACHE"  # environment variable: where the folders of machine code are
+_PLACE = (
+    "CBM_KERNEL_CACHE"  # environment variable: where the folders of machine code are
+)
 CACHE = _folder()
 
 
 def _cached(**options: object) -> Callable[[Callable], Callable]:
     """Return Numba's decorator with these options, and with its cache in our folder.
 
-    A function would take a missing option from the caller that is compiled first, and give other results.
+    A function would take a missing option from the caller that is compiled first, and
+    give other results.
     """
     options = {"fastmath": False, "forceinline": False} | options
 
     def decorate(function: Callable) -> Callable:
         with _configured(CACHE_DIR=str(CACHE), DISABLE_JIT=False):
-            dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+            dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(
+                function
+            )
             dispatcher._cache = _Cache(function)
         return dispatcher
 
@@ -80,19 +94,24 @@ def _cached(**options: object) -> Callable[[Callable], Callable]:
 
 
 class _Cache(FunctionCache):
-    """Numba's cache; the folder knows the kernels' sources, so that their place and time do not matter."""
+    """Numba's cache; the folder knows the kernels' sources, so that their place and
+    time do not matter.
+    """
 
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
         if Path(function.__code__.co_filename).parent == Path(__file__).parent:
             self._cache_path = str(CACHE)
-            self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, ())
+            self._cache_file = IndexDataCacheFile(
+                self._cache_path, self._impl.filename_base, ()
+            )
 
 
-# Without the runtime Numba cannot allocate, which is the rule in kernels, and does not count references,
-# which cost more than the arithmetic of a small machine.
+# Without the runtime Numba cannot allocate, which is the rule in kernels, and does not
+# count references, which cost more than the arithmetic of a small machine.
 lean = _cached(_nrt=False)
-# The same, merged into its caller: to hand over dozens of arrays costs more than a small machine's work.
+# The same, merged into its caller: to hand over dozens of arrays costs more than a
+# small machine's work.
 merged = _cached(_nrt=False, forceinline=True)
 # The same, a product and a sum in one rounding where the processor can.
 lean_fused = _cached(_nrt=False, fastmath={"contract"})
@@ -108,7 +127,9 @@ _entries: dict[tuple, Callable] = {}
 
 
 def specialised(kernel: Callable, *args: object) -> Callable:
-    """The kernel compiled for arguments of these types, without the 20 us that looking at them takes."""
+    """The kernel compiled for arguments of these types, without the 20 us that looking
+    at them takes.
+    """
     key = kernel, _form(args)
     if key not in _entries:  # Numba takes milliseconds to find what is compiled already
         _entries[key] = kernel.compile(tuple(map(numba.typeof, args)))
@@ -119,4 +140,6 @@ def _form(value: object) -> object:
     """What Numba's type of an argument depends on."""
     if isinstance(value, np.ndarray):
         return value.dtype.num, value.ndim, value.flags.num
-    return (type(value), *map(_form, value)) if isinstance(value, tuple) else type(value)
+    return (
+        (type(value), *map(_form, value)) if isinstance(value, tuple) else type(value)
+    )

@@ -1,9 +1,9 @@
 """The hidden layers of a deep machine given its visible units: mean field.
 
-The machine is flat: even layers side by side, odd layers side by side. Given the visible units, no two deeper
-even units are connected and no two odd ones: a round of mean field sets each side to its best response to the
-other, which is coordinate ascent on the variational bound (Salakhutdinov & Hinton 2009);
-`reference.mean_field`.
+The machine is flat: even layers side by side, odd layers side by side. Given the
+visible units, no two deeper even units are connected and no two odd ones: a round of
+mean field sets each side to its best response to the other, which is coordinate ascent
+on the variational bound (Salakhutdinov & Hinton 2009); `reference.mean_field`.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean
 from cbm_cli.kernels.machine import Array, Machine, aligned_empty
-from cbm_cli.kernels.products import Bits, bits_for, product, product_nt, product_of_rows
+from cbm_cli.kernels.products import (
+    Bits,
+    bits_for,
+    product,
+    product_nt,
+    product_of_rows,
+)
 from cbm_cli.kernels.units import sigmoid
 
 
@@ -28,12 +34,25 @@ class Deep(NamedTuple):
     to_odd: Array  # (B, M)
     visible_bits: Bits
     zeros: Array  # (B, E)
-    rounds: NDArray[np.int64]  # (3,) counts: rounds, batches, batches that did not converge
+    rounds: NDArray[
+        np.int64
+    ]  # (3,) counts: rounds, batches, batches that did not converge
 
 
-def make_deep(rows: int, visible: int, even: int, odd: int, counts: NDArray | None = None) -> Deep:
-    """Allocate rows of a deep machine; rounds of mean field are counted in ``counts`` (3,)."""
-    shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
+def make_deep(
+    rows: int, visible: int, even: int, odd: int, counts: NDArray | None = None
+) -> Deep:
+    """Allocate rows of a deep machine; rounds of mean field are counted in ``counts``
+    (3,).
+    """
+    shapes = (
+        (rows, visible),
+        (rows, even),
+        (rows, odd),
+        (rows, odd),
+        (rows, even),
+        (rows, odd),
+    )
     return Deep(
         *(aligned_empty(shape) for shape in shapes),
         bits_for(rows, visible, odd),
@@ -51,10 +70,12 @@ def hear_visible(machine: Machine, deep: Deep, binary: bool) -> None:
 
 @lean
 def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int) -> int:
-    """Find the fixed point of every row; return the rounds made, ``rounds`` + 1 without convergence.
+    """Find the fixed point of every row; return the rounds made, ``rounds`` + 1 without
+    convergence.
 
-    ``even`` holds the start, usually the offsets; ``odd`` answers to it first. A round renews even, then odd;
-    the last round is the one in which no mean changed by ``tolerance`` or more.
+    ``even`` holds the start, usually the offsets; ``odd`` answers to it first. A round
+    renews even, then odd; the last round is the one in which no mean changed by
+    ``tolerance`` or more.
     """
     known = deep.visible.shape[1]
     W, b, c = machine.W[known:], machine.b[known:], machine.c
@@ -71,11 +92,14 @@ def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int)
 
 
 @lean
-def renew(above: Array, below: Array, bias: Array, mean: Array, tolerance: np.float32) -> int:
-    """mean = sigmoid(above + below + bias), (rows, units); return how many changed by tolerance or more.
+def renew(
+    above: Array, below: Array, bias: Array, mean: Array, tolerance: np.float32
+) -> int:
+    """mean = sigmoid(above + below + bias), (rows, units); return how many changed by
+    tolerance or more.
 
-    A count instead of the largest change: sums of integers vectorise, maxima of floats do not. NaN counts as
-    unchanged, so that a diverged machine costs one round.
+    A count instead of the largest change: sums of integers vectorise, maxima of floats
+    do not. NaN counts as unchanged, so that a diverged machine costs one round.
     """
     moved = np.int32(0)
     for r in range(mean.shape[0]):

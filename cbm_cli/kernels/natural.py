@@ -1,8 +1,10 @@
-"""Natural gradients (Amari 1998) of small machines, and steps of the length of another gradient.
+"""Natural gradients (Amari 1998) of small machines, and steps of the length of another
+gradient.
 
-A vector of all parameters is a matrix (N + 1, M + 1), [[W, b], [c, 0]]: s = (x, 1)(h, 1)' has this form, and
-the Fisher matrix is its covariance, `reference.fisher`: of p(x, h) (joint), or of E[s | x] under p(x)
-(marginal). Moments are float64: small variances meet small gradients, and their ratio would be noise.
+A vector of all parameters is a matrix (N + 1, M + 1), [[W, b], [c, 0]]: s = (x, 1)(h,
+1)' has this form, and the Fisher matrix is its covariance, `reference.fisher`: of p(x,
+h) (joint), or of E[s | x] under p(x) (marginal). Moments are float64: small variances
+meet small gradients, and their ratio would be noise.
 """
 
 import math
@@ -18,9 +20,13 @@ from cbm_cli.kernels.step import Gradient, add, ascend, fade
 
 Wide = NDArray[np.float64]
 
-CENTERED, DIAGONAL, MARGINAL, JOINT = range(4)  # Direction.fisher: the centered gradient, or an F
+CENTERED, DIAGONAL, MARGINAL, JOINT = range(
+    4
+)  # Direction.fisher: the centered gradient, or an F
 FISHERS = {"diagonal": DIAGONAL, "marginal": MARGINAL, "joint": JOINT}
-FLAT = 1e-12  # a variance this small, of a pivot relative to the largest one, is 0: nothing moves along it
+# a variance this small, of a pivot relative to the largest one, is 0: nothing moves
+# along it
+FLAT = 1e-12
 
 
 class Direction(NamedTuple):
@@ -33,7 +39,9 @@ class Direction(NamedTuple):
 
 
 class Natural(NamedTuple):
-    """A direction and the work arrays that find it; P = (N + 1)(M + 1), S = 2^N, or 0 without a sum."""
+    """A direction and the work arrays that find it; P = (N + 1)(M + 1), S = 2^N, or 0
+    without a sum.
+    """
 
     how: Direction
     machine: Machine
@@ -52,8 +60,12 @@ class Natural(NamedTuple):
     F: Wide  # (P, P)
 
 
-def make_natural(how: Direction, machine: Machine, exact: bool, rows: Array, model: Array) -> Natural:
-    """Allocate the work arrays for a machine, rows (B, N) of the data and (R, N) of the model."""
+def make_natural(
+    how: Direction, machine: Machine, exact: bool, rows: Array, model: Array
+) -> Natural:
+    """Allocate the work arrays for a machine, rows (B, N) of the data and (R, N) of the
+    model.
+    """
     n, m = machine.W.shape
     size, whole = (n + 1) * (m + 1), how.fisher in (MARGINAL, JOINT)
     count = 2**n if whole or (exact and how.fisher) else 0
@@ -61,7 +73,9 @@ def make_natural(how: Direction, machine: Machine, exact: bool, rows: Array, mod
     states[:, :n] = (np.arange(count)[:, None] >> np.arange(n)) & 1
     vectors = np.zeros((6, size))
     squares = vectors[:2].reshape(2, n + 1, m + 1)
-    along, centered = (Machine(v[:n, :m], v[:n, m], v[n, :m], *machine[3:]) for v in squares)
+    along, centered = (
+        Machine(v[:n, :m], v[:n, m], v[n, :m], *machine[3:]) for v in squares
+    )
     means = vectors[3], vectors[3 if exact or not count else 4], vectors[5]
     moments = states, np.zeros(count), np.ones((count + 1, m + 1))
     F = np.zeros((size * whole, size * whole))
@@ -71,9 +85,15 @@ def make_natural(how: Direction, machine: Machine, exact: bool, rows: Array, mod
 
 @lean
 def natural_step(
-    natural: Natural, gradient: Gradient, velocity: Machine | None, plan: Plan, rate: np.float32
+    natural: Natural,
+    gradient: Gradient,
+    velocity: Machine | None,
+    plan: Plan,
+    rate: np.float32,
 ) -> None:
-    """Make the step of an update along the natural gradient or the centered one, scaled if asked."""
+    """Make the step of an update along the natural gradient or the centered one, scaled
+    if asked.
+    """
     how, machine, centered = natural.how, natural.machine, natural.centered
     fade(centered, np.float32(0))
     ascend(centered, gradient, plan, np.float32(1))
@@ -109,8 +129,16 @@ def length(W: NDArray, b: NDArray, c: NDArray) -> float:
 
 @lean
 def find_moments(natural: Natural) -> None:
-    """<s> of the model, over all states if they are summed, and the standard gradient <s>_d - <s>_m."""
-    gradient, mean, sampled, p, q = natural.gradient, natural.mean, natural.sampled, natural.p, natural.q
+    """<s> of the model, over all states if they are summed, and the standard gradient
+    <s>_d - <s>_m.
+    """
+    gradient, mean, sampled, p, q = (
+        natural.gradient,
+        natural.mean,
+        natural.sampled,
+        natural.p,
+        natural.q,
+    )
     for k in range(gradient.size):
         gradient[k] = mean[k] = sampled[k] = 0.0
     top, total = -np.inf, 0.0
@@ -123,9 +151,21 @@ def find_moments(natural: Natural) -> None:
         p[s] = math.exp(p[s] - top) / total
         observe(natural.machine, natural.states[s], q[s], p[s], mean)
     for r in range(len(natural.rows)):
-        observe(natural.machine, natural.rows[r], q[p.size], 1.0 / len(natural.rows), gradient)
+        observe(
+            natural.machine,
+            natural.rows[r],
+            q[p.size],
+            1.0 / len(natural.rows),
+            gradient,
+        )
     for r in range(len(natural.samples)):
-        observe(natural.machine, natural.samples[r], q[p.size], 1.0 / len(natural.samples), sampled)
+        observe(
+            natural.machine,
+            natural.samples[r],
+            q[p.size],
+            1.0 / len(natural.samples),
+            sampled,
+        )
     for k in range(gradient.size):
         gradient[k] -= sampled[k]
 
@@ -153,12 +193,19 @@ def observe(machine: Machine, x: NDArray, q: Wide, share: float, out: Wide) -> f
 
 @lean_sum
 def find_direction(natural: Natural) -> None:
-    """direction = F^-1 gradient, F damped; a diagonal F has the variances of the binary x_i h_j, x_i and h_j.
+    """direction = F^-1 gradient, F damped; a diagonal F has the variances of the binary
+    x_i h_j, x_i and h_j.
 
-    The others are Cov(E[s | x]), plus E[Cov(s | x)] for the joint one. Given x hidden units are independent:
-    Cov(x_i h_j, x_k h_l) = x_i x_k q_j (1 - q_j) for j = l, else 0.
+    The others are Cov(E[s | x]), plus E[Cov(s | x)] for the joint one. Given x hidden
+    units are independent: Cov(x_i h_j, x_k h_l) = x_i x_k q_j (1 - q_j) for j = l, else
+    0.
     """
-    F, mean, deviation, columns = natural.F, natural.mean, natural.deviation, natural.q.shape[1]
+    F, mean, deviation, columns = (
+        natural.F,
+        natural.mean,
+        natural.deviation,
+        natural.q.shape[1],
+    )
     for k in range(mean.size):
         natural.direction[k] = natural.gradient[k]
     if natural.how.fisher == DIAGONAL:
@@ -188,8 +235,9 @@ def find_direction(natural: Natural) -> None:
 def solve(F: Wide, y: Wide) -> None:
     """y = F^-1 y by Gauss-Jordan elimination, which uses F up.
 
-    Close to the data a machine has fewer directions than parameters: pivots come in the order of their
-    remaining variance, and what others determine does not move. Nothing does where the machine has diverged.
+    Close to the data a machine has fewer directions than parameters: pivots come in the
+    order of their remaining variance, and what others determine does not move. Nothing
+    does where the machine has diverged.
     """
     least = 0.0
     for a in range(y.size):

@@ -24,17 +24,33 @@ def make_means(n: int, m: int, multiple: int = 1) -> Means:
 
 @merged
 def slide(
-    offset: Array, mix: Array, factor: Array, data_mean: Array, model_mean: Array, noise: Array
+    offset: Array,
+    mix: Array,
+    factor: Array,
+    data_mean: Array,
+    model_mean: Array,
+    noise: Array,
 ) -> None:
-    """offset += factor (mix - offset): `reference.moving_average` of `reference.offset_target`."""
+    """offset += factor (mix - offset): `reference.moving_average` of
+    `reference.offset_target`.
+    """
     for i in range(offset.size):
-        target = mix[0, i] * data_mean[i] + mix[1, i] * model_mean[i] + mix[2, i] + mix[3, i] * noise[i]
+        target = (
+            mix[0, i] * data_mean[i]
+            + mix[1, i] * model_mean[i]
+            + mix[2, i]
+            + mix[3, i] * noise[i]
+        )
         offset[i] += factor[i] * (target - offset[i])
 
 
 @merged
-def move_offsets(machine: Machine, data: Means, model: Means, noise: Means, plan: Plan, update: int) -> None:
-    """Move both offsets, by the means of this update; the plain biases do not change."""
+def move_offsets(
+    machine: Machine, data: Means, model: Means, noise: Means, plan: Plan, update: int
+) -> None:
+    """Move both offsets, by the means of this update; the plain biases do not
+    change.
+    """
     how = plan.offsets
     if how.noisy:
         fill_uniform(noise.x, plan.seed, update, NOISE, 0)

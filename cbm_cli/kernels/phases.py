@@ -1,4 +1,6 @@
-"""The two phases of the gradient: rows that represent the data, and rows that represent the model."""
+"""The two phases of the gradient: rows that represent the data, and rows that represent
+the model.
+"""
 
 from typing import NamedTuple
 
@@ -13,7 +15,14 @@ from cbm_cli.kernels.offsets import Means, make_means
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, bits_for, product_of_rows
 from cbm_cli.kernels.random import SHUFFLE, fill_words
-from cbm_cli.kernels.sampling import Chains, draw_samples, lengthened, long_rows, make_chains, restart
+from cbm_cli.kernels.sampling import (
+    Chains,
+    draw_samples,
+    lengthened,
+    long_rows,
+    make_chains,
+    restart,
+)
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
 from cbm_cli.kernels.units import mean_of_units
 
@@ -44,7 +53,9 @@ class Batches(NamedTuple):
     """The training rows, and the order in which an epoch takes them."""
 
     rows: Rows  # (n, visible)
-    bits: NDArray[np.uint16]  # (n, visible / 16) binary rows, packed: an eighth of what is read at random
+    bits: NDArray[
+        np.uint16
+    ]  # (n, visible / 16) binary rows, packed: an eighth of what is read at random
     order: NDArray[np.int64]  # (n,)
     words: NDArray[np.uint32]  # random numbers of an order
     epoch: NDArray[np.int64]  # (1,) the epoch of the order; -1 before the first
@@ -56,18 +67,34 @@ def make_batches(rows: Rows, unit: float) -> Batches:
     packed = np.zeros((n, -(-units // 16) * 2 if unit == 1 else 0), np.uint8)
     if unit == 1:
         packed[:, : -(-units // 8)] = np.packbits(rows, axis=1, bitorder="little")
-    return Batches(rows, packed.view("<u2"), np.arange(n), np.empty(n + -n % 4, np.uint32), np.full(1, -1))
+    return Batches(
+        rows,
+        packed.view("<u2"),
+        np.arange(n),
+        np.empty(n + -n % 4, np.uint32),
+        np.full(1, -1),
+    )
 
 
 def make_phase(
-    x: Array, share: Array, sign: int, plan: Plan | None = None, hidden: Array | None = None
+    x: Array,
+    share: Array,
+    sign: int,
+    plan: Plan | None = None,
+    hidden: Array | None = None,
 ) -> Phase:
-    """Allocate a phase around its rows x (R, N) and the shares (R, M) of their hidden units.
+    """Allocate a phase around its rows x (R, N) and the shares (R, M) of their hidden
+    units.
 
-    A plan makes it a model phase: of chains with hidden states ``hidden`` (K, M), else of all states.
+    A plan makes it a model phase: of chains with hidden states ``hidden`` (K, M), else
+    of all states.
     """
     (rows, n), m = x.shape, share.shape[1]
-    count, h, activation = long_rows(m, rows), aligned_empty((rows, m)), aligned_empty((rows, m))
+    count, h, activation = (
+        long_rows(m, rows),
+        aligned_empty((rows, m)),
+        aligned_empty((rows, m)),
+    )
     weight, chains, states = np.full(rows, np.float32(1 / rows)), None, None
     if plan and hidden is None:
         states = make_all_states(x, h, weight)
@@ -75,9 +102,15 @@ def make_phase(
         chains = make_chains(hidden, plan, x, activation, h)
     filled = states is not None or (chains is not None and chains.direct)
     shares = np.float32(sign), share, h.reshape(-1), share.reshape(-1)
-    views = lengthened(h, count), lengthened(activation, count), aligned_empty(count * m)
+    views = (
+        lengthened(h, count),
+        lengthened(activation, count),
+        aligned_empty(count * m),
+    )
     work = None if plan else bits_for(rows, n, m), make_means(n, m), np.empty(max(n, m))
-    return Phase(x, h, weight, *shares, activation, *views, *work, chains, states, filled)
+    return Phase(
+        x, h, weight, *shares, activation, *views, *work, chains, states, filled
+    )
 
 
 @merged
@@ -101,25 +134,33 @@ def load_batch(batches: Batches, plan: Plan, update: int, x: Array) -> None:
 
 @lean
 def order_rows(batches: Batches, plan: Plan, epoch: int) -> None:
-    """Put the rows into the order of an epoch: Fisher-Yates on words that are the epoch's."""
+    """Put the rows into the order of an epoch: Fisher-Yates on words that are the
+    epoch's.
+    """
     order = batches.order
     for row in range(order.size):
         order[row] = row
     if plan.shuffled:
         fill_words(batches.words, plan.seed, epoch, SHUFFLE, 0)
         for row in range(order.size - 1, 0, -1):
-            other = np.int64((np.uint64(batches.words[row]) * np.uint64(row + 1)) >> np.uint64(32))
+            other = np.int64(
+                (np.uint64(batches.words[row]) * np.uint64(row + 1)) >> np.uint64(32)
+            )
             order[row], order[other] = order[other], order[row]
     batches.epoch[0] = epoch
 
 
 @merged
 def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan) -> None:
-    """data.h = p(h = 1 | x), `reference.hidden_mean`, or its mean field; and the means of both."""
+    """data.h = p(h = 1 | x), `reference.hidden_mean`, or its mean field; and the means
+    of both.
+    """
     if deep is not None:
         infer_deep(machine, data, deep, plan)
     else:
-        product_of_rows(data.x, data.bits, machine.W, plan.unit == 1, data.activation)  # (B, N) @ (N, M)
+        product_of_rows(
+            data.x, data.bits, machine.W, plan.unit == 1, data.activation
+        )  # (B, N) @ (N, M)
         mean_hidden(machine, data, plan)
     average(data, False)
 
@@ -157,9 +198,16 @@ def mean_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
 
 @merged
 def draw_phase(
-    machine: Machine, data: Phase, model: Phase, plan: Plan, sites: tuple[int, int], update: int
+    machine: Machine,
+    data: Phase,
+    model: Phase,
+    plan: Plan,
+    sites: tuple[int, int],
+    update: int,
 ) -> None:
-    """Bring a model phase up to date, Eqs. (5), (6), by CD, PCD, PT or all states; and its means."""
+    """Bring a model phase up to date, Eqs. (5), (6), by CD, PCD, PT or all states; and
+    its means.
+    """
     if plan.restart:
         restart(data.h, model.chains, plan, sites[1], update)
     draw_samples(machine, model.chains, plan, sites[0], update)
@@ -171,7 +219,9 @@ def draw_phase(
 
 @merged
 def average(phase: Phase, exact: bool) -> None:
-    """Fill in the shares of the hidden units, and the means over the rows of a phase."""
+    """Fill in the shares of the hidden units, and the means over the rows of a
+    phase.
+    """
     if exact:
         for r in range(phase.h.shape[0]):
             for j in range(phase.h.shape[1]):
@@ -187,10 +237,13 @@ def average(phase: Phase, exact: bool) -> None:
 
 
 @merged
-def add_up(rows: Array, weight: Array | None, wide: NDArray[np.float64], total: Array) -> None:
+def add_up(
+    rows: Array, weight: Array | None, wide: NDArray[np.float64], total: Array
+) -> None:
     """total = the sum of rows (R, units), times their weights (R,) if given.
 
-    Sums are taken in ``wide``: in float32 a unit that is always on has the mean 1.0005 over 60,000 rows.
+    Sums are taken in ``wide``: in float32 a unit that is always on has the mean 1.0005
+    over 60,000 rows.
     """
     one = np.float32(1)
     for i in range(total.size):
@@ -202,7 +255,9 @@ def add_up(rows: Array, weight: Array | None, wide: NDArray[np.float64], total: 
             a, b, c, d = weight[r], weight[r + 1], weight[r + 2], weight[r + 3]
         for i in range(total.size):
             two = np.float64(a * rows[r, i]) + np.float64(b * rows[r + 1, i])
-            wide[i] += two + (np.float64(c * rows[r + 2, i]) + np.float64(d * rows[r + 3, i]))
+            wide[i] += two + (
+                np.float64(c * rows[r + 2, i]) + np.float64(d * rows[r + 3, i])
+            )
     for r in range(fours, rows.shape[0]):
         share = one if weight is None else weight[r]
         for i in range(total.size):

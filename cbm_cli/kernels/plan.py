@@ -15,9 +15,11 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 class OffsetPlan(NamedTuple):
     """How the offsets of every unit move."""
 
-    mu_mix: Array  # (4, N): shares of the data mean, the model mean, the constant 1 and noise
+    # (4, N): shares of the data mean, the model mean, the constant 1 and noise
+    mu_mix: Array
     lam_mix: Array  # (4, M)
-    mu_factor: Array  # (N,) sliding factor nu: 1 without a moving average, 0 for an offset that is fixed
+    # (N,) sliding factor nu: 1 without a moving average, 0 for an offset that is fixed
+    mu_factor: Array
     lam_factor: Array  # (M,)
     before: bool  # they move before the gradient step (^b), or after it (^l)
     noisy: bool  # some offset takes noise
@@ -30,30 +32,44 @@ class Plan(NamedTuple):
     batch: int  # B, rows of a batch
     rows: int  # R, rows of the model phase
     offsets: OffsetPlan
-    spans: NDArray[np.int64]  # (N, 2) first unit of h that a unit of x is connected with, one after the last
-    visible: int  # units of x that are data: all N, or the first layer of a flat deep machine
+    spans: NDArray[
+        np.int64
+    ]  # (N, 2) first unit of h that a unit of x is connected with, one after the last
+    # units of x that are data: all N, or the first layer of a flat deep machine
+    visible: int
     rates: Array = np.zeros(1, np.float32)  # learning rates eta ...
-    rate_from: NDArray[np.int64] = np.zeros(1, np.int64)  # ... and the updates from which they hold
+    rate_from: NDArray[np.int64] = np.zeros(
+        1, np.int64
+    )  # ... and the updates from which they hold
     momentum: np.float32 = _ZERO
     l1: np.float32 = _ZERO  # weight decay
     l2: np.float32 = _ZERO
-    offsets_from: int = SAME  # model means of the offsets: the gradient's, a second sampler's, or all states
+    # model means of the offsets: the gradient's, a second sampler's, or all states
+    offsets_from: int = SAME
     batches: int = 1  # of an epoch
     shuffled: bool = False  # rows come in a new order in every epoch
-    unit: np.float32 = _ONE  # value of one level of the data: 1, or 1/255 for grey values
+    unit: np.float32 = (
+        _ONE  # value of one level of the data: 1, or 1/255 for grey values
+    )
     temperatures: int = 1  # chains of a tempered ladder
     steps: int = 1  # Gibbs sweeps between two rounds of swaps
     restart: bool = False  # chains restart at the batch (CD)
     exact: bool = False  # all states instead of samples
     to_hidden: np.float32 = _ONE  # factors of activations: 2 in layer-wise pre-training
     to_visible: np.float32 = _ONE
-    tolerance: np.float32 = np.float32(1e-4)  # mean field has converged if a round changes no mean by as much
+    tolerance: np.float32 = np.float32(
+        1e-4
+    )  # mean field has converged if a round changes no mean by as much
     rounds: int = 100  # of mean field at most
 
 
 def plain_plan(n: int, m: int, seed: int, batch: int, **changes: object) -> Plan:
-    """A plan of PCD-1 with one chain for each row, fixed offsets and no learning, changed as asked."""
-    mixes, factors = ([np.zeros((*shares, k), np.float32) for k in (n, m)] for shares in ((4,), ()))
+    """A plan of PCD-1 with one chain for each row, fixed offsets and no learning,
+    changed as asked.
+    """
+    mixes, factors = (
+        [np.zeros((*shares, k), np.float32) for k in (n, m)] for shares in ((4,), ())
+    )
     offsets = OffsetPlan(*mixes, *factors, before=True, noisy=False)
     spans = np.tile(np.array([0, m]), (n, 1))
     return Plan(np.uint64(seed), batch, batch, offsets, spans, n)._replace(**changes)

@@ -1,7 +1,8 @@
 """Random numbers as a pure function of (seed, update, site, index): Philox4x32-10.
 
-Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
-The counter is (block, update mod 2^32, site, update / 2^32), the key is the trial's 64-bit seed.
+Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3". The
+counter is (block, update mod 2^32, site, update / 2^32), the key is the trial's 64-bit
+seed.
 """
 
 import numpy as np
@@ -11,7 +12,8 @@ from cbm_cli.kernels.compiling import inlined, lean, merged
 
 Word = np.uint64  # a 32-bit word, in 64 bits so that products fit
 
-# Sites: what a number is drawn for; of a second sampler that only the offsets see the ones that end in _ASIDE
+# Sites: what a number is drawn for; of a second sampler that only the offsets see the
+# ones that end in _ASIDE
 SAMPLER, SHUFFLE, NOISE, RESTART, SAMPLER_ASIDE, RESTART_ASIDE = range(6)
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -25,15 +27,23 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 def _round(c0, c1, c2, c3, k0, k1):
     p0 = _M0 * c0
     p1 = _M1 * c2
-    return (p1 >> _32) ^ c1 ^ (k0 & _LOW), p1 & _LOW, (p0 >> _32) ^ c3 ^ (k1 & _LOW), p0 & _LOW
+    return (
+        (p1 >> _32) ^ c1 ^ (k0 & _LOW),
+        p1 & _LOW,
+        (p0 >> _32) ^ c3 ^ (k1 & _LOW),
+        p0 & _LOW,
+    )
 
 
 @inlined
-def philox_block(block: int, update: int, site: int, seed: np.uint64) -> tuple[Word, Word, Word, Word]:
+def philox_block(
+    block: int, update: int, site: int, seed: np.uint64
+) -> tuple[Word, Word, Word, Word]:
     """Return the four 32-bit words of a block, all as uint64.
 
-    The ten rounds are written out: only then does the loop over blocks around them vectorise. Multiplications
-    are fast where the compiler sees that no word has more than 32 bits.
+    The ten rounds are written out: only then does the loop over blocks around them
+    vectorise. Multiplications are fast where the compiler sees that no word has more
+    than 32 bits.
     """
     k0, k1 = seed & _LOW, seed >> _32
     c0, c1, c2, c3 = (
@@ -44,19 +54,37 @@ def philox_block(block: int, update: int, site: int, seed: np.uint64) -> tuple[W
     )
     c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
     c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0, k1 + _W1)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(2), k1 + _W1 * np.uint64(2))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(3), k1 + _W1 * np.uint64(3))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(4), k1 + _W1 * np.uint64(4))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(5), k1 + _W1 * np.uint64(5))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(6), k1 + _W1 * np.uint64(6))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(7), k1 + _W1 * np.uint64(7))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(8), k1 + _W1 * np.uint64(8))
+    c0, c1, c2, c3 = _round(
+        c0, c1, c2, c3, k0 + _W0 * np.uint64(2), k1 + _W1 * np.uint64(2)
+    )
+    c0, c1, c2, c3 = _round(
+        c0, c1, c2, c3, k0 + _W0 * np.uint64(3), k1 + _W1 * np.uint64(3)
+    )
+    c0, c1, c2, c3 = _round(
+        c0, c1, c2, c3, k0 + _W0 * np.uint64(4), k1 + _W1 * np.uint64(4)
+    )
+    c0, c1, c2, c3 = _round(
+        c0, c1, c2, c3, k0 + _W0 * np.uint64(5), k1 + _W1 * np.uint64(5)
+    )
+    c0, c1, c2, c3 = _round(
+        c0, c1, c2, c3, k0 + _W0 * np.uint64(6), k1 + _W1 * np.uint64(6)
+    )
+    c0, c1, c2, c3 = _round(
+        c0, c1, c2, c3, k0 + _W0 * np.uint64(7), k1 + _W1 * np.uint64(7)
+    )
+    c0, c1, c2, c3 = _round(
+        c0, c1, c2, c3, k0 + _W0 * np.uint64(8), k1 + _W1 * np.uint64(8)
+    )
     return _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(9), k1 + _W1 * np.uint64(9))
 
 
 @lean
-def fill_words(words: NDArray[np.uint32], seed: np.uint64, update: int, site: int, first_block: int) -> None:
-    """Fill ``words`` (uint32, length a multiple of 4) with blocks first_block, first_block + 1, ..."""
+def fill_words(
+    words: NDArray[np.uint32], seed: np.uint64, update: int, site: int, first_block: int
+) -> None:
+    """Fill ``words`` (uint32, length a multiple of 4) with blocks first_block,
+    first_block + 1, ...
+    """
     for block in range(words.size // 4):
         w0, w1, w2, w3 = philox_block(first_block + block, update, site, seed)
         words[4 * block] = np.uint32(w0)
@@ -66,8 +94,12 @@ def fill_words(words: NDArray[np.uint32], seed: np.uint64, update: int, site: in
 
 
 @merged
-def fill_uniform(u: NDArray[np.float32], seed: np.uint64, update: int, site: int, first_block: int) -> None:
-    """Fill ``u`` (float32, length a multiple of 4) with uniform numbers in [0, 1): (word >> 8) 2^-24."""
+def fill_uniform(
+    u: NDArray[np.float32], seed: np.uint64, update: int, site: int, first_block: int
+) -> None:
+    """Fill ``u`` (float32, length a multiple of 4) with uniform numbers in [0, 1):
+    (word >> 8) 2^-24.
+    """
     scale = np.float32(2.0**-24)
     for block in range(u.size // 4):
         w0, w1, w2, w3 = philox_block(first_block + block, update, site, seed)

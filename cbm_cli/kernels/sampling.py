@@ -1,8 +1,9 @@
 """The chains of the model phase: one sweep serves CD, PCD and parallel tempering.
 
-PCD is one temperature; CD is PCD whose chains restart at the data; PT is several temperatures with swaps. A
-ladder is swept until every row of the phase has its sample. Chains carry hidden states: a sweep draws x given
-h, then h given x, and the activations of h are what the gradient needs of a sample.
+PCD is one temperature; CD is PCD whose chains restart at the data; PT is several
+temperatures with swaps. A ladder is swept until every row of the phase has its sample.
+Chains carry hidden states: a sweep draws x given h, then h given x, and the activations
+of h are what the gradient needs of a sample.
 """
 
 import math
@@ -17,19 +18,27 @@ from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.units import sample_units, sample_with_means
 
-_CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
-_LONG, _LANES = 128, 16  # units that a loop needs to vectorise well, and units of a vector
+_CHUNK = (
+    16384  # random numbers made at a time: few enough to stay in the first-level cache
+)
+_LONG, _LANES = (
+    128,
+    16,
+)  # units that a loop needs to vectorise well, and units of a vector
 
 
 class Side(NamedTuple):
-    """One side of K chains, and views with several chains in a row, so that loops over them are long."""
+    """One side of K chains, and views with several chains in a row, so that loops over
+    them are long.
+    """
 
     activation: Array  # (K, units)
     states: Array  # (K, units)
     bits: Bits  # the states, packed
     long_activation: Array  # (K / k, k units)
     long_states: Array
-    beta: Array  # (k units,) inverse temperature of the chain times the factor of its activation
+    # (k units,) inverse temperature of the chain times the factor of its activation
+    beta: Array
     bias: Array  # (k units,) inverse temperature times bias
 
 
@@ -38,7 +47,8 @@ class Chains(NamedTuple):
 
     x: Side
     h: Side
-    samples: Array  # (R, N) the states at temperature 1 after an update, where they are wanted
+    # (R, N) the states at temperature 1 after an update, where they are wanted
+    samples: Array
     to_h: Array  # (R, M) samples W
     beta: Array  # (K,)
     energy: Array  # (K,)
@@ -50,9 +60,19 @@ class Chains(NamedTuple):
 
 
 def long_rows(units: int, rows: int, step: int = 1) -> int:
-    """How many of ``rows`` rows, a multiple of ``step``, make one long row, of whole vectors if possible."""
-    counts = [k for k in range(step, rows + 1, step) if rows % k == 0 and (k * units >= _LONG or k == rows)]
-    whole = [k for k in counts if k * units % _LANES <= k * units // 256 and k * units <= _CHUNK // 2]
+    """How many of ``rows`` rows, a multiple of ``step``, make one long row, of whole
+    vectors if possible.
+    """
+    counts = [
+        k
+        for k in range(step, rows + 1, step)
+        if rows % k == 0 and (k * units >= _LONG or k == rows)
+    ]
+    whole = [
+        k
+        for k in counts
+        if k * units % _LANES <= k * units // 256 and k * units <= _CHUNK // 2
+    ]
     return min(whole or counts)
 
 
@@ -61,11 +81,14 @@ def lengthened(array: Array, count: int) -> Array:
     return array.reshape(array.shape[0] // count, count * array.shape[1])
 
 
-def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None = None) -> Chains:
-    """Allocate what the chains with hidden states h (K, M) need; inverse temperatures are linspace(0, 1, T).
+def make_chains(
+    h: Array, plan: Plan, x: Array, to_h: Array, means: Array | None = None
+) -> Chains:
+    """Allocate what the chains with hidden states h (K, M) need; inverse temperatures
+    are linspace(0, 1, T).
 
-    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and x W are wanted. If
-    each is one sample, its means go to ``means`` (R, M).
+    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and
+    x W are wanted. If each is one sample, its means go to ``means`` (R, M).
     """
     (chains, m), n, T = h.shape, x.shape[1], plan.temperatures
     wanted, rounds = (x, to_h), len(x) * T // chains
@@ -113,8 +136,12 @@ def tile(values: Array, beta: Array, out: Array) -> None:
 
 
 @merged
-def restart(means: Array, chains: Chains | None, plan: Plan, site: int, update: int) -> None:
-    """Draw the chains' hidden states from the data's means (B, M), for CD; nothing without chains."""
+def restart(
+    means: Array, chains: Chains | None, plan: Plan, site: int, update: int
+) -> None:
+    """Draw the chains' hidden states from the data's means (B, M), for CD; nothing
+    without chains.
+    """
     if chains is None:
         return
     h, u = chains.h.states, chains.u[: (means.size + 3) // 4 * 4]
@@ -125,8 +152,11 @@ def restart(means: Array, chains: Chains | None, plan: Plan, site: int, update: 
 
 
 @merged
-def draw_samples(machine: Machine, chains: Chains | None, plan: Plan, site: int, update: int) -> None:
-    """Advance the chains, if there are any, through one update, and fill in their samples and to_h.
+def draw_samples(
+    machine: Machine, chains: Chains | None, plan: Plan, site: int, update: int
+) -> None:
+    """Advance the chains, if there are any, through one update, and fill in their
+    samples and to_h.
 
     `reference.tempered_sweep` is a round of it.
     """
@@ -152,7 +182,9 @@ def draw_samples(machine: Machine, chains: Chains | None, plan: Plan, site: int,
 
 
 @lean
-def advance_chains(machine: Machine, chains: Chains, plan: Plan, first: int, last: int) -> None:
+def advance_chains(
+    machine: Machine, chains: Chains, plan: Plan, first: int, last: int
+) -> None:
     """`draw_samples` of the updates first, ..., last - 1."""
     for update in range(first, last):
         draw_samples(machine, chains, plan, SAMPLER, update)
@@ -160,7 +192,8 @@ def advance_chains(machine: Machine, chains: Chains, plan: Plan, first: int, las
 
 @merged
 def sweep(machine: Machine, chains: Chains, plan: Plan, at: int, last: bool) -> None:
-    """Draw x given h, then h given x, for all chains, with the random numbers u[at:]; `reference.sweep`.
+    """Draw x given h, then h given x, for all chains, with the random numbers u[at:];
+    `reference.sweep`.
 
     The ``last`` sweep fills in the means of h if every chain is one sample.
     """
@@ -170,15 +203,24 @@ def sweep(machine: Machine, chains: Chains, plan: Plan, at: int, last: bool) -> 
     binary_product(x.states, x.bits, machine.W, False, h.activation)  # (K, N) @ (N, M)
     u = chains.u[at + x.states.size :]
     if last and chains.direct:
-        sample_with_means(h.long_activation, plan.to_hidden, h.bias, u, chains.means, h.long_states)
+        sample_with_means(
+            h.long_activation, plan.to_hidden, h.bias, u, chains.means, h.long_states
+        )
     else:
         sample_units(h.long_activation, h.beta, h.bias, u, h.long_states)
 
 
 @lean_sum
 def chain_energies(machine: Machine, chains: Chains) -> None:
-    """E(x, h) of every chain at temperature 1, from the product x W that h was drawn from."""
-    x, h, to_h, energy = chains.x.states, chains.h.states, chains.h.activation, chains.energy
+    """E(x, h) of every chain at temperature 1, from the product x W that h was drawn
+    from.
+    """
+    x, h, to_h, energy = (
+        chains.x.states,
+        chains.h.states,
+        chains.h.activation,
+        chains.energy,
+    )
     for k in range(energy.size):
         total = np.float32(0)
         for i in range(machine.b.size):
@@ -190,10 +232,12 @@ def chain_energies(machine: Machine, chains: Chains) -> None:
 
 @merged
 def swap_neighbours(chains: Chains, plan: Plan, parity: int, at: int) -> None:
-    """Let the pairs (k, k + 1) of every ladder, k = parity, parity + 2, ..., exchange their states.
+    """Let the pairs (k, k + 1) of every ladder, k = parity, parity + 2, ..., exchange
+    their states.
 
-    The probability is min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))), the Metropolis rule for the joint
-    distribution of the ladder: `reference.swap`. Pair k decides with the random number u[at + k].
+    The probability is min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))), the
+    Metropolis rule for the joint distribution of the ladder: `reference.swap`. Pair k
+    decides with the random number u[at + k].
     """
     beta, energy = chains.beta, chains.energy
     for start in range(0, energy.size, plan.temperatures):

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import allocating, lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine, Rows, aligned_empty
-from cbm_cli.kernels.products import Bits, bits_for, product, product_nt, product_of_rows, worth_packing
+from cbm_cli.kernels.products import (
+    Bits,
+    bits_for,
+    product,
+    product_nt,
+    product_of_rows,
+    worth_packing,
+)
 from cbm_cli.kernels.sharing import share_out
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
@@ -19,7 +26,9 @@ Wide = NDArray[np.float64]
 
 
 class AllStates(NamedTuple):
-    """The rows of a phase of all states: the smaller side keeps its states, the other has its means."""
+    """The rows of a phase of all states: the smaller side keeps its states, the other
+    has its means.
+    """
 
     x: Array  # (R, N)
     h: Array  # (R, M)
@@ -29,15 +38,21 @@ class AllStates(NamedTuple):
 
 
 def make_all_states(x: Array, h: Array, weight: Array) -> AllStates:
-    """List the states of the smaller side in x or h; the weight (R,) gets their probabilities."""
+    """List the states of the smaller side in x or h; the weight (R,) gets their
+    probabilities.
+    """
     states, means = (h, x) if h.shape[1] <= x.shape[1] else (x, h)
     states[:] = (np.arange(len(states))[:, None] >> np.arange(states.shape[1])) & 1
-    return AllStates(x, h, weight, aligned_empty(means.shape), np.empty(len(states), np.float64))
+    return AllStates(
+        x, h, weight, aligned_empty(means.shape), np.empty(len(states), np.float64)
+    )
 
 
 @lean
 def weigh_all_states(machine: Machine, states: AllStates | None) -> None:
-    """Fill in the means of the larger side, and weight = p, of the machine; nothing without states."""
+    """Fill in the means of the larger side, and weight = p, of the machine; nothing
+    without states.
+    """
     if states is None:
         return
     x, h, weight = states.x, states.h, states.weight
@@ -59,9 +74,16 @@ def weigh_all_states(machine: Machine, states: AllStates | None) -> None:
 
 @lean
 def imply_means(
-    states: Array, states_bias: Array, activation: Array, bias: Array, log_weight: Wide, means: Array
+    states: Array,
+    states_bias: Array,
+    activation: Array,
+    bias: Array,
+    log_weight: Wide,
+    means: Array,
 ) -> None:
-    """means = sigmoid(activation + bias); log_weight = the states' unnormalised log probability."""
+    """means = sigmoid(activation + bias); log_weight = the states' unnormalised log
+    probability.
+    """
     for r in range(states.shape[0]):
         log_weight[r] = 0.0
         for i in range(states.shape[1]):
@@ -75,7 +97,8 @@ def imply_means(
 # The partition function
 
 _LOW_BITS = 10  # states walked by products before exp(activation) is computed again
-_SAFE = 300.0  # |activation| up to which exp(activation) and its products stay far from overflow
+# |activation| up to which exp(activation) and its products stay far from overflow
+_SAFE = 300.0
 _LARGEST_LOG = 690.0  # of a product of factors in float64
 BLOCK = 224  # rows of data widened at a time
 
@@ -111,7 +134,9 @@ def activate(columns: Wide, b: Wide, state: int, activation: Wide) -> None:
 
 @lean_sum
 def multiply_and_score(z: Wide, factor: Wide, run: int) -> float:
-    """Multiply z by ``factor``; return sum_i log(1 + z_i), by products of ``run`` factors a logarithm."""
+    """Multiply z by ``factor``; return sum_i log(1 + z_i), by products of ``run``
+    factors a logarithm.
+    """
     score = 0.0
     for start in range(0, z.size, run):
         product = 1.0
@@ -124,7 +149,9 @@ def multiply_and_score(z: Wide, factor: Wide, run: int) -> float:
 
 @lean_sum
 def add_and_score(activation: Wide, step: Wide, sign: float) -> float:
-    """Add ``sign * step`` to the activation; return its sum of log(1 + exp(.)), safe for any size."""
+    """Add ``sign * step`` to the activation; return its sum of log(1 + exp(.)), safe
+    for any size.
+    """
     score = 0.0
     for i in range(activation.size):
         activation[i] += sign * step[i]
@@ -133,12 +160,15 @@ def add_and_score(activation: Wide, step: Wide, sign: float) -> float:
 
 
 class GrayWork(NamedTuple):
-    """A machine of n units and, on the smaller side, m whose states are walked through; float64."""
+    """A machine of n units and, on the smaller side, m whose states are walked through;
+    float64.
+    """
 
     b: Wide  # (n,)
     c: Wide  # (m,)
     columns: Wide  # (m, n) W'
-    rising: Wide  # (low bits, n) exp(w_ij), what switching a unit on multiplies exp(activation_i) by
+    # (low bits, n) exp(w_ij), what switching a unit on multiplies exp(activation_i) by
+    rising: Wide
     falling: Wide
     still: Wide  # (n,) ones
     activation: Wide  # (n,)
@@ -151,12 +181,20 @@ def make_gray(n_visible: int, n_hidden: int) -> GrayWork:
     n, m = max(n_visible, n_hidden), min(n_visible, n_hidden)
     low = min(m, _LOW_BITS)
     machine = np.empty(n), np.empty(m), np.empty((m, n))
-    return GrayWork(*machine, np.empty((low, n)), np.empty((low, n)), np.ones(n), np.empty(n), np.empty(n))
+    return GrayWork(
+        *machine,
+        np.empty((low, n)),
+        np.empty((low, n)),
+        np.ones(n),
+        np.empty(n),
+        np.empty(n),
+    )
 
 
 @allocating
 def log_partition(W: Array, b: Array, c: Array) -> float:
-    """log Z of the machine W (N, M), b (N,), c (M,), over all states of its smaller side; float64.
+    """log Z of the machine W (N, M), b (N,), c (M,), over all states of its smaller
+    side; float64.
 
     Cost: 2^min(N, M) max(N, M) multiplications. Never raises; NaN in gives NaN out.
     """
@@ -185,8 +223,9 @@ def log_z_of(W: Array, b: Array, c: Array, work: GrayWork) -> float:
 def walk_gray_code(work: GrayWork) -> float:
     """log Z by a walk through all states of the smaller side.
 
-    z_i = exp(activation_i) is carried from state to state: neighbours in Gray code differ in one bit j,
-    which multiplies z_i by exp(+-w_ij). Machines with huge parameters take the safe, slower form.
+    z_i = exp(activation_i) is carried from state to state: neighbours in Gray code
+    differ in one bit j, which multiplies z_i by exp(+-w_ij). Machines with huge
+    parameters take the safe, slower form.
     """
     b, c = work.b, work.c
     bound = activation_bound(work.columns, b)
@@ -213,7 +252,9 @@ def walk_gray_code(work: GrayWork) -> float:
                 score = bias + add_and_score(work.activation, work.columns[j], sign)
             else:
                 factor = work.rising[j] if sign > 0 else work.falling[j]
-                score = bias + multiply_and_score(work.z, work.still if sign == 0 else factor, run)
+                score = bias + multiply_and_score(
+                    work.z, work.still if sign == 0 else factor, run
+                )
             if score > peak:
                 total = total * math.exp(peak - score) + 1.0
                 peak = score
@@ -225,8 +266,12 @@ def walk_gray_code(work: GrayWork) -> float:
 # Log-likelihoods
 
 
-def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float) -> float:
-    """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are binary."""
+def mean_log_likelihood(
+    W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float
+) -> float:
+    """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are
+    binary.
+    """
     size, (n, m) = min(BLOCK, len(rows)), W.shape
     scores = np.empty(-(-len(rows) // size))
 
@@ -245,9 +290,16 @@ def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float
 
 @lean
 def sum_of_scores(
-    plain: tuple[Array, Array, Array], rows: Rows, unit: np.float32, x: Array, activation: Array, bits: Bits
+    plain: tuple[Array, Array, Array],
+    rows: Rows,
+    unit: np.float32,
+    x: Array,
+    activation: Array,
+    bits: Bits,
 ) -> float:
-    """Sum over the rows of log sum_h exp(-E(x, h)), block by block; `reference.free_energy`."""
+    """Sum over the rows of log sum_h exp(-E(x, h)), block by block;
+    `reference.free_energy`.
+    """
     (W, b, c), total, block = plain, 0.0, x.shape[0]
     for start in range(0, rows.shape[0], block):
         size = min(block, rows.shape[0] - start)
@@ -260,8 +312,12 @@ def sum_of_scores(
 
 
 @lean_sum
-def unnormalised_log_likelihood(x: Array, activation: Array, b: Array, c: Array) -> float:
-    """Sum over rows of log sum_h exp(-E(x, h)) = x'b + sum_j log(1 + exp(activation_j + c_j))."""
+def unnormalised_log_likelihood(
+    x: Array, activation: Array, b: Array, c: Array
+) -> float:
+    """Sum over rows of log sum_h exp(-E(x, h)) = x'b + sum_j log(1 + exp(activation_j +
+    c_j)).
+    """
     total = 0.0
     for r in range(x.shape[0]):
         for i in range(b.size):
@@ -270,16 +326,21 @@ def unnormalised_log_likelihood(x: Array, activation: Array, b: Array, c: Array)
     return total
 
 
-# Evaluations while a machine trains: Python around one takes twenty times as long as the arithmetic at 9 x 4
+# Evaluations while a machine trains: Python around one takes twenty times as long as
+# the arithmetic at 9 x 4
 
-_MOST_BITS = 12  # of states: with more of them Python takes a small share of an evaluation
+_MOST_BITS = (
+    12  # of states: with more of them Python takes a small share of an evaluation
+)
 
 
 class Exact(NamedTuple):
     """Rows of all parts, and work arrays of their log-likelihoods."""
 
     rows: Rows  # (n, N)
-    ends: NDArray[np.int64]  # (parts + 1,) where the parts begin in the rows, and their number
+    ends: NDArray[
+        np.int64
+    ]  # (parts + 1,) where the parts begin in the rows, and their number
     unit: np.float32
     gray: GrayWork
     x: Array  # (R, N) a block of rows
@@ -288,8 +349,12 @@ class Exact(NamedTuple):
     watched: int  # the part whose best value Python wants to see, or -1
 
 
-def make_exact(parts: Sequence[Rows], unit: float, m: int, watched: int) -> Exact | None:
-    """Allocate what evaluations of a machine of m hidden units need; None for one that is not small."""
+def make_exact(
+    parts: Sequence[Rows], unit: float, m: int, watched: int
+) -> Exact | None:
+    """Allocate what evaluations of a machine of m hidden units need; None for one that
+    is not small.
+    """
     n, sizes = parts[0].shape[1], [min(BLOCK, len(rows)) for rows in parts]
     if min(n, m) > _MOST_BITS or any(worth_packing(size, n, m) for size in sizes):
         return None
@@ -305,11 +370,14 @@ def make_exact(parts: Sequence[Rows], unit: float, m: int, watched: int) -> Exac
 
 
 @lean
-def evaluate_exactly(machine: Machine, exact: Exact, best: float, values: NDArray[np.float64]) -> bool:
-    """Fill in the mean log-likelihoods (parts,) in nats, and return whether Python need not look at them.
+def evaluate_exactly(
+    machine: Machine, exact: Exact, best: float, values: NDArray[np.float64]
+) -> bool:
+    """Fill in the mean log-likelihoods (parts,) in nats, and return whether Python need
+    not look at them.
 
-    It needs to if a number is not finite, if a value is rounded to more than 0, or if that of the watched
-    part is better than ``best``.
+    It needs to if a number is not finite, if a value is rounded to more than 0, or if
+    that of the watched part is better than ``best``.
     """
     if not is_finite(machine):
         return False
@@ -319,17 +387,29 @@ def evaluate_exactly(machine: Machine, exact: Exact, best: float, values: NDArra
         rows = exact.rows[exact.ends[part] : exact.ends[part + 1]]
         size = min(BLOCK, rows.shape[0])
         given = (W, b, c), rows, exact.unit
-        total = sum_of_scores(*given, exact.x[:size], exact.activation[:size], exact.bits)
+        total = sum_of_scores(
+            *given, exact.x[:size], exact.activation[:size], exact.bits
+        )
         values[part] = total / rows.shape[0] - log_z
-        if not -np.inf < values[part] <= 0 or (part == exact.watched and values[part] > best):
+        if not -np.inf < values[part] <= 0 or (
+            part == exact.watched and values[part] > best
+        ):
             return False
     return True
 
 
 @lean
 def is_finite(machine: Machine) -> bool:
-    """Whether the machine and its offsets are finite; then so is all else that training keeps."""
-    for numbers in (machine.W.reshape(-1), machine.b, machine.c, machine.mu, machine.lam):
+    """Whether the machine and its offsets are finite; then so is all else that training
+    keeps.
+    """
+    for numbers in (
+        machine.W.reshape(-1),
+        machine.b,
+        machine.c,
+        machine.mu,
+        machine.lam,
+    ):
         for value in numbers:
             if not np.isfinite(value):
                 return False

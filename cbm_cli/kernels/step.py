@@ -11,7 +11,9 @@ from cbm_cli.kernels.plan import Plan
 
 
 class Gradient(NamedTuple):
-    """The gradient without offsets: <.>_d - <.>_m of x h', x and h; of an auto encoder that of the cost."""
+    """The gradient without offsets: <.>_d - <.>_m of x h', x and h; of an auto encoder
+    that of the cost.
+    """
 
     W: Array  # (N, M)
     x: Array  # (N,)
@@ -28,11 +30,19 @@ def rate_at(plan: Plan, update: int) -> np.float32:
 
 @lean
 def step(
-    machine: Machine, gradient: Gradient, velocity: Machine | None, plan: Plan, rate: np.float32
+    machine: Machine,
+    gradient: Gradient,
+    velocity: Machine | None,
+    plan: Plan,
+    rate: np.float32,
 ) -> None:
-    """Move a machine along its centered gradient; a negative rate descends. `reference.plain_step`."""
+    """Move a machine along its centered gradient; a negative rate descends.
+    `reference.plain_step`.
+    """
     if plan.l1 > 0 or plan.l2 > 0:
-        decay_weights(machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1))
+        decay_weights(
+            machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1)
+        )
     if velocity is None:
         ascend(machine, gradient, plan, rate)
     else:
@@ -43,20 +53,27 @@ def step(
 
 @lean_sum
 def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
-    """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`.
+    """Add ``rate`` times the centered gradient, Eqs. (13)-(15);
+    `reference.centered_gradient`.
 
-    <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu gradient.h' -
-    gradient.x lam': the products then need no centered copies of the rows.
+    <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu
+    gradient.h' - gradient.x lam': the products then need no centered copies of the
+    rows.
     """
     W, b, c, mu, lam = machine
-    along_mu = gradient.along_mu  # c takes the sum: each addition to c is rounded at the size of c
+    along_mu = (
+        gradient.along_mu
+    )  # c takes the sum: each addition to c is rounded at the size of c
     for j in range(along_mu.size):
         along_mu[j] = 0
     for i in range(b.size):
         row, along, x_i, mu_i = W[i], gradient.W[i], gradient.x[i], mu[i]
-        # Doubled activations double what the biases make up for: to_hidden (x - mu) W must stay 0 at x = mu.
+        # Doubled activations double what the biases make up for: to_hidden (x - mu) W
+        # must stay 0 at x = mu.
         mu_up, along_lam = plan.to_hidden * mu_i, np.float32(0)
-        for j in range(np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])):  # connected units
+        for j in range(
+            np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])
+        ):  # connected units
             change = rate * (along[j] - mu_i * gradient.h[j] - x_i * lam[j])
             row[j] += change  # Eq. (13)
             along_mu[j] += change * mu_up
@@ -68,7 +85,9 @@ def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -
 
 @lean
 def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> None:
-    """gradient -= sign (l2 W + l1 sign(W)): the centered biases stay, as in any step of W."""
+    """gradient -= sign (l2 W + l1 sign(W)): the centered biases stay, as in any step of
+    W.
+    """
     for i in range(W.shape[0]):
         for j in range(W.shape[1]):
             w = W[i, j]

@@ -1,11 +1,21 @@
-"""Training with the centered gradient, the paper's Algorithm 2, compiled; `reference.algorithm_2`."""
+"""Training with the centered gradient, the paper's Algorithm 2, compiled;
+`reference.algorithm_2`.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean, merged, specialised
-from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, aligned_empty, empty_trail
+from cbm_cli.kernels.machine import (
+    Array,
+    Machine,
+    Rows,
+    State,
+    Trail,
+    aligned_empty,
+    empty_trail,
+)
 from cbm_cli.kernels.mean_field import Deep, make_deep
 from cbm_cli.kernels.natural import Direction, Natural, make_natural, natural_step
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
@@ -19,13 +29,22 @@ from cbm_cli.kernels.phases import (
     make_phase,
 )
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
-from cbm_cli.kernels.products import Bits, bits_for, bits_product, pack_columns, product_tn, worth_packing
+from cbm_cli.kernels.products import (
+    Bits,
+    bits_for,
+    bits_product,
+    pack_columns,
+    product_tn,
+    worth_packing,
+)
 from cbm_cli.kernels.random import RESTART, RESTART_ASIDE, SAMPLER, SAMPLER_ASIDE
 from cbm_cli.kernels.step import Gradient, rate_at, step
 
 
 class Workspace(NamedTuple):
-    """All that an update works with; rows of the data above rows of the model make one product."""
+    """All that an update works with; rows of the data above rows of the model make one
+    product.
+    """
 
     machine: Machine
     velocity: Machine | None
@@ -40,7 +59,8 @@ class Workspace(NamedTuple):
 
 
 class Training:
-    """Updates of one state: work arrays are allocated once, and the state changes in place.
+    """Updates of one state: work arrays are allocated once, and the state changes in
+    place.
 
     Parameters
     ----------
@@ -52,8 +72,15 @@ class Training:
         The direction of the steps, if it is not the centered gradient.
     """
 
-    def __init__(self, state: State, rows: Rows, plan: Plan, direction: Direction | None = None) -> None:
-        (n, m), self.state, batch, machine = state.W.shape, state, plan.batch, state.machine
+    def __init__(
+        self, state: State, rows: Rows, plan: Plan, direction: Direction | None = None
+    ) -> None:
+        (n, m), self.state, batch, machine = (
+            state.W.shape,
+            state,
+            plan.batch,
+            state.machine,
+        )
         every = 2 ** min(n, m)  # states of the smaller side
         count = batch + (every if plan.exact else plan.rows)
         x, share = aligned_empty((count, n)), aligned_empty((count, m))
@@ -62,7 +89,9 @@ class Training:
             state.velocity,
             make_batches(rows, plan.unit),
             make_phase(x[:batch], share[:batch], 1),
-            make_phase(x[batch:], share[batch:], -1, plan, None if plan.exact else state.h),
+            make_phase(
+                x[batch:], share[batch:], -1, plan, None if plan.exact else state.h
+            ),
             x,
             share,
             bits_for(0 if plan.exact else plan.visible, count, m),
@@ -74,7 +103,9 @@ class Training:
             count = every if plan.offsets_from == ALL_STATES else plan.rows
             rows_aside = aligned_empty((count, n)), aligned_empty((count, m))
             aside = make_phase(*rows_aside, 1, plan, state.aside_h)
-        deep = make_deep(batch, plan.visible, deeper, m, state.rounds) if deeper else None
+        deep = (
+            make_deep(batch, plan.visible, deeper, m, state.rounds) if deeper else None
+        )
         given = machine, plan.exact, work.data.x, work.model.x
         natural = make_natural(direction, *given) if direction else None
         self._work = work, plan, deep, aside, natural
@@ -83,7 +114,8 @@ class Training:
     def __call__(self, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1, and fill in those of the trail.
 
-        An update's random numbers depend on its number alone, so that a stretch can be cut anywhere.
+        An update's random numbers depend on its number alone, so that a stretch can be
+        cut anywhere.
         """
         self._kernel(*self._work, trail, first, last)
 
@@ -99,17 +131,23 @@ def make_updates(
     first: int,
     last: int,
 ) -> None:
-    """The loop of `Training`. If ``deep``, ``aside`` or ``natural`` is None, its code is not compiled."""
+    """The loop of `Training`. If ``deep``, ``aside`` or ``natural`` is None, its code
+    is not compiled.
+    """
     machine, data, model, gradient = work.machine, work.data, work.model, work.gradient
     mark = np.searchsorted(trail.update, first)
     for update in range(first, last):
         load_batch(work.batches, plan, update, data.x)  # x_d (B, N)
         infer_hidden(machine, data, deep, plan)  # h_d (B, M), Eq. (6), or mean field
-        draw_phase(machine, data, model, plan, (SAMPLER, RESTART), update)  # x_m (R, N), h_m
+        draw_phase(
+            machine, data, model, plan, (SAMPLER, RESTART), update
+        )  # x_m (R, N), h_m
         mean = model.mean
         if aside is not None:
             mean = aside.mean
-            draw_phase(machine, data, aside, plan, (SAMPLER_ASIDE, RESTART_ASIDE), update)
+            draw_phase(
+                machine, data, aside, plan, (SAMPLER_ASIDE, RESTART_ASIDE), update
+            )
         gather_gradient(work, plan)  # <.>_d - <.>_m
         if plan.offsets.before:
             move_offsets(machine, data.mean, mean, work.noise, plan, update)
@@ -124,8 +162,16 @@ def make_updates(
 
 @merged
 def gather_gradient(work: Workspace, plan: Plan) -> None:
-    """<x h'>_d - <x h'>_m and the differences of the means, from rows of both phases."""
-    x, share, gradient, data, model = work.x, work.share, work.gradient, work.data.mean, work.model.mean
+    """<x h'>_d - <x h'>_m and the differences of the means, from rows of both
+    phases.
+    """
+    x, share, gradient, data, model = (
+        work.x,
+        work.share,
+        work.gradient,
+        work.data.mean,
+        work.model.mean,
+    )
     for i in range(gradient.x.size):
         gradient.x[i] = data.x[i] - model.x[i]
     for j in range(gradient.h.size):
@@ -143,7 +189,9 @@ def gather_gradient(work: Workspace, plan: Plan) -> None:
 
 @merged
 def keep(machine: Machine, trail: Trail, mark: int, update: int) -> int:
-    """Write the machine and its offsets into row ``mark`` of the trail, if that is for this update."""
+    """Write the machine and its offsets into row ``mark`` of the trail, if that is for
+    this update.
+    """
     if mark == trail.update.size or trail.update[mark] != update:
         return mark
     for i in range(machine.b.size):

@@ -1,1 +1,3 @@
-"""What one can ask of a machine file: likelihood, gradients, samples, features; no trial is needed."""
+"""What one can ask of a machine file: likelihood, gradients, samples, features; no
+trial is needed.
+"""

@@ -1,4 +1,6 @@
-"""Mean field of a flattened Boltzmann machine, and the lower bounds of its log-likelihood."""
+"""Mean field of a flattened Boltzmann machine, and the lower bounds of its
+log-likelihood.
+"""
 
 from typing import NamedTuple
 
@@ -25,11 +27,14 @@ class Posterior(NamedTuple):
     unsettled: int  # rows that one more round would still change by the tolerance
 
 
-def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> Posterior:
-    """Means of q(deep, odd | v) for rows v (n, n_0) float32: mean field of section 3.2, from ``start``.
+def posterior_of(
+    machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS
+) -> Posterior:
+    """Means of q(deep, odd | v) for rows v (n, n_0) float32: mean field of section 3.2,
+    from ``start``.
 
-    In turn deep = sigmoid(W_deep odd + b), Eq. (5), and odd = sigmoid(v W_visible + deep W_deep + c),
-    Eq. (6). Those of an RBM are exact.
+    In turn deep = sigmoid(W_deep odd + b), Eq. (5), and odd = sigmoid(v W_visible +
+    deep W_deep + c), Eq. (6). Those of an RBM are exact.
     """
     n_visible, c = machine.sizes[0], machine.c
     work = make_deep(len(x), n_visible, len(machine.start), len(c))
@@ -49,9 +54,11 @@ def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: 
 
 
 def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
-    """Entropy of q less the mean energy (4) of rows x (n, n_0), (n,) in nats: at most log p(v) + log Z.
+    """Entropy of q less the mean energy (4) of rows x (n, n_0), (n,) in nats: at most
+    log p(v) + log Z.
 
-    The variational bound of Salakhutdinov & Hinton 2009, in float64; `reference.lower_bound`.
+    The variational bound of Salakhutdinov & Hinton 2009, in float64;
+    `reference.lower_bound`.
     """
     deep, odd = (means.astype(np.float64) for means in posterior[:2])
     W, b, c = (array.astype(np.float64) for array in machine.plain)

@@ -17,10 +17,16 @@ from cbm_cli.kernels.machine import Array
 from cbm_cli.kernels.sharing import CORES, share_out
 from cbm_cli.machines import streams
 
-# Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
-SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
+# Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500,
+# 4,000 and 10,000.
+SCHEDULE = (
+    (0.0, 0.5, 500 / 14_500),
+    (0.5, 0.9, 4_000 / 14_500),
+    (0.9, 1.0, 10_000 / 14_500),
+)
 TEMPERATURES, RUNS = 14_500, 100
-ROUNDING = 0.01  # nats of a walk's weight, at most a fourth of which was seen with 784x500 units
+# nats of a walk's weight, at most a fourth of which was seen with 784x500 units
+ROUNDING = 0.01
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
 _LARGE = 2**20  # weights times walks from which walks share cores, in groups of _GROUP
 _GROUP = 50
@@ -44,13 +50,17 @@ class Estimate:
 
     log_z: float  # log of the mean weight, plus log Z of the base
     standard_error: float  # of log_z, by the delta method
-    interval: tuple[float, float]  # log of the mean weight -+ 3 of its standard errors; may start at -inf
+    interval: tuple[
+        float, float
+    ]  # log of the mean weight -+ 3 of its standard errors; may start at -inf
     effective_sample_size: float  # (sum w)^2 / sum w^2
     runs: int
 
 
 def apart(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether two intervals of one log Z do not meet, by more than annealing in float32 rounds."""
+    """Whether two intervals of one log Z do not meet, by more than annealing in float32
+    rounds.
+    """
     return one[1] + ROUNDING < other[0] or other[1] + ROUNDING < one[0]
 
 
@@ -64,25 +74,41 @@ def schedule(temperatures: int = TEMPERATURES) -> Array:
 
 
 def base_rate(mean: NDArray[np.float64], rows: int) -> Array:
-    """Biases of the base-rate machine: the logit of the training mean, smoothed by one row of halves."""
+    """Biases of the base-rate machine: the logit of the training mean, smoothed by one
+    row of halves.
+    """
     return logit((mean * rows + 0.5) / (rows + 1)).astype(np.float32)
 
 
-def summarise(log_weights: NDArray[np.float64], log_z_base: float, sign: int = 1) -> Estimate:
-    """Turn log weights into an estimate of log Z; sign -1 for weights of the reverse path (1/Z)."""
+def summarise(
+    log_weights: NDArray[np.float64], log_z_base: float, sign: int = 1
+) -> Estimate:
+    """Turn log weights into an estimate of log Z; sign -1 for weights of the reverse
+    path (1/Z).
+    """
     top = log_weights.max()
     w = np.exp(log_weights - top)
     mean, error = w.mean(), w.std(ddof=1) / np.sqrt(w.size) if w.size > 1 else np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
-        ends = [float(np.log(max(mean + k * error, 0.0))) for k in (-3 * sign, 3 * sign)]
+        ends = [
+            float(np.log(max(mean + k * error, 0.0))) for k in (-3 * sign, 3 * sign)
+        ]
     at = log_z_base + sign * top
     low, high = (float(at + sign * end) for end in ends)
     effective = float(w.sum() ** 2 / (w**2).sum())
-    return Estimate(float(at + sign * np.log(mean)), float(error / mean), (low, high), effective, w.size)
+    return Estimate(
+        float(at + sign * np.log(mean)),
+        float(error / mean),
+        (low, high),
+        effective,
+        w.size,
+    )
 
 
 def log_z_of_base(base: Array, n_hidden: int) -> float:
-    """log Z at inverse temperature 0: independent visible units and n_hidden free hidden ones."""
+    """log Z at inverse temperature 0: independent visible units and n_hidden free
+    hidden ones.
+    """
     return float(np.logaddexp(0, base.astype(np.float64)).sum() + n_hidden * np.log(2))
 
 
@@ -94,37 +120,55 @@ def ais(
     runs: int = RUNS,
     should_stop: ShouldStop = never,
 ) -> tuple[Estimate, Array]:
-    """Estimate log Z by annealing from visible biases ``base`` (N,) upwards; zeros are the uniform base.
+    """Estimate log Z by annealing from visible biases ``base`` (N,) upwards; zeros are
+    the uniform base.
 
     The states (R, N) at which the walks end come with it.
     """
     start = streams.generator(seed, streams.AIS_START).random((runs, len(base)))
     x = (start < expit(base.astype(np.float64))).astype(np.float32)
-    ends, log_weights = walk(machine, base, x, schedule(temperatures), seed, should_stop)
+    ends, log_weights = walk(
+        machine, base, x, schedule(temperatures), seed, should_stop
+    )
     return summarise(log_weights, log_z_of_base(base, machine[0].shape[1])), ends
 
 
 def reverse_ais(
     machine: Plain, base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
 ) -> Estimate:
-    """Estimate log Z from exact samples x (R, N) downwards; AIS tends to fall short, this to exceed it."""
+    """Estimate log Z from exact samples x (R, N) downwards; AIS tends to fall short,
+    this to exceed it.
+    """
     _, log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
     return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]), sign=-1)
 
 
 def walk(
-    machine: Plain, base: Array, x: Array, betas: Array, seed: int, should_stop: ShouldStop = never
+    machine: Plain,
+    base: Array,
+    x: Array,
+    betas: Array,
+    seed: int,
+    should_stop: ShouldStop = never,
 ) -> tuple[Array, NDArray[np.float64]]:
-    """Walk along ``betas`` from the states x (R, N), in short calls of the kernel: the ends and log weights.
+    """Walk along ``betas`` from the states x (R, N), in short calls of the kernel: the
+    ends and log weights.
 
-    Walks of a large machine share the cores in fixed groups, so that their number changes no bytes.
+    Walks of a large machine share the cores in fixed groups, so that their number
+    changes no bytes.
     """
     runs, step, at_once = len(x), 0, 1
     group = min(_GROUP, runs) if runs * machine[0].size >= _LARGE else runs
-    whole = runs // group  # groups; those of one core make one chunk, and the rest of the walks another
+    whole = (
+        runs // group
+    )  # groups; those of one core make one chunk, and the rest of the walks another
     size = group * -(-whole // min(CORES.get(), whole))
     ends = [*range(0, whole * group, size), whole * group, runs]
-    chunks = [make_walks(machine, base, x[i:j], i, runs, group) for i, j in pairwise(ends) if i < j]
+    chunks = [
+        make_walks(machine, base, x[i:j], i, runs, group)
+        for i, j in pairwise(ends)
+        if i < j
+    ]
 
     def advance(k: int) -> None:
         anneal(chunks[k], betas, np.uint64(seed), step, stop)

@@ -1,7 +1,9 @@
-"""Exact, bounded or estimated log-likelihoods of Boltzmann machines, and costs of auto encoders.
+"""Exact, bounded or estimated log-likelihoods of Boltzmann machines, and costs of auto
+encoders.
 
-All Boltzmann machines are evaluated in one way, because an RBM is a deep machine without deep units: its
-mean-field posterior is exact, and its lower bound is the log-likelihood itself.
+All Boltzmann machines are evaluated in one way, because an RBM is a deep machine
+without deep units: its mean-field posterior is exact, and its lower bound is the
+log-likelihood itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +21,13 @@ from cbm_cli.kernels.machine import Array, Rows, State
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import streams
-from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of
+from cbm_cli.machines.bounds import (
+    ROUNDS,
+    TOLERANCE,
+    Values,
+    lower_bounds,
+    posterior_of,
+)
 from cbm_cli.machines.certificate import log_z_at_least, rounding
 from cbm_cli.machines.estimates import (
     RUNS,
@@ -32,7 +40,14 @@ from cbm_cli.machines.estimates import (
     never,
     reverse_ais,
 )
-from cbm_cli.machines.files import Flat, Layered, check_range, fits, flatten, kernel_arrays
+from cbm_cli.machines.files import (
+    Flat,
+    Layered,
+    check_range,
+    fits,
+    flatten,
+    kernel_arrays,
+)
 from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
@@ -41,9 +56,17 @@ from cbm_cli.results.outcome import fewest_effective
 from cbm_cli.text import __version__, did_you_mean
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
-OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates
+OF_MACHINE = (
+    "log_z",
+    "log_z_standard_error",
+    "effective_sample_size",
+    "log_z_at_least",
+)  # of estimates
 METHODS = ("exact", "ais", "pseudo", "cost", "none")
-_DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
+_DEEP_ROWS, _ENCODER_ROWS = (
+    200,
+    250,
+)  # a block: enough for fast products, few enough to stay near the cache
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it
 
@@ -53,18 +76,26 @@ class Method:
     """How a machine is evaluated, during training or by ``cbm evaluate``."""
 
     name: str | None = None  # exact, ais, pseudo or none; default: exact, or the cost
-    temperatures: int | None = None  # of annealing; default: 14,500, twice that for deep machines
+    temperatures: int | None = (
+        None  # of annealing; default: 14,500, twice that for deep machines
+    )
     runs: int = RUNS  # of annealing
     rows: int | None = None  # size of a fixed subsample of each part; default: all rows
     seed: int = 1  # 64 bits; same seed, same values
     tolerance: float = TOLERANCE  # of mean field
     rounds: int = ROUNDS
-    checked: bool = True  # exact likelihoods come with their bounds, AIS with reverse AIS
+    checked: bool = (
+        True  # exact likelihoods come with their bounds, AIS with reverse AIS
+    )
 
     def __post_init__(self) -> None:
-        """Raise CbmError for a name that does not exist, and for numbers that are not whole or too small."""
+        """Raise CbmError for a name that does not exist, and for numbers that are not
+        whole or too small.
+        """
         if (name := self.name or "exact") not in METHODS:
-            raise CbmError(f"method {name!r} is unknown{did_you_mean(str(name), METHODS)}")
+            raise CbmError(
+                f"method {name!r} is unknown{did_you_mean(str(name), METHODS)}"
+            )
         check_whole("evaluate", 3, temperatures=self.temperatures)
         check_whole("evaluate", 2, runs=self.runs)
         check_whole("evaluate", 1, rows=self.rows)
@@ -79,7 +110,11 @@ class Method:
         name = self.name or "exact"
         found: dict[str, Any] = {"rows": self.rows or "all"}
         if name == "ais":
-            found |= {"temperatures": self.steps(is_deep), "runs": self.runs, "seed": self.seed}
+            found |= {
+                "temperatures": self.steps(is_deep),
+                "runs": self.runs,
+                "seed": self.seed,
+            }
         found["version"] = f"cbm {__version__} kernel {KERNEL_VERSION}"
         return {f"{name}_{fact}": value for fact, value in found.items()}
 
@@ -89,11 +124,17 @@ class Parts(NamedTuple):
 
     rows: Mapping[str, Rows]  # (n, n_0) uint8 by part
     unit: float  # value of one level of the rows: 1, or 1/255 for grey values
-    base: Array  # (n_0,) visible biases of the annealing base; all other units of the base are fair coins
+    # (n_0,) visible biases of the annealing base; all other units of the base are fair
+    # coins
+    base: Array
 
 
-def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) -> Parts:
-    """The parts of a data set, by default all: of each all rows, or a subsample that all trials share."""
+def parts_of(
+    data: Dataset, method: Method, names: Sequence[str] | None = None
+) -> Parts:
+    """The parts of a data set, by default all: of each all rows, or a subsample that
+    all trials share.
+    """
     rows = {}
     for name, part in data.parts.items():
         if names is None or name in names:
@@ -102,7 +143,11 @@ def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) 
                 order = streams.generator(0, streams.SUBSAMPLE).permutation(len(part))
                 rows[name] = part[np.sort(order[: method.rows])]
                 rows[name].setflags(write=False)
-    return Parts(rows, 1 / data.levels, base_rate(data.train.mean(axis=0) / data.levels, len(data.train)))
+    return Parts(
+        rows,
+        1 / data.levels,
+        base_rate(data.train.mean(axis=0) / data.levels, len(data.train)),
+    )
 
 
 def no_parts(width: int) -> Parts:
@@ -119,10 +164,11 @@ def evaluate(
 ) -> tuple[Answer, dict[str, Answer]]:
     """Evaluate a machine of any kind, layered or flattened, on the rows of each part.
 
-    Returns what belongs to the machine (the method, log Z of the plain energy, for a layered machine also of
-    the centered one that its file documents, and their errors), and for each part the log-likelihood, its
-    bounds or the cost: mean, total (nats) and n. Raises Stopped, or CbmError that names ``place`` for rows of
-    another width, sums of too many states, or a method for other kinds of machines.
+    Returns what belongs to the machine (the method, log Z of the plain energy, for a
+    layered machine also of the centered one that its file documents, and their errors),
+    and for each part the log-likelihood, its bounds or the cost: mean, total (nats) and
+    n. Raises Stopped, or CbmError that names ``place`` for rows of another width, sums
+    of too many states, or a method for other kinds of machines.
     """
     n, width = machine.sizes[0], len(parts.base)
     if n != width:
@@ -130,27 +176,44 @@ def evaluate(
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
-        flat = flatten(machine, np.float32 if method.name == "ais" else np.float64, place)
+        flat = flatten(
+            machine, np.float32 if method.name == "ais" else np.float64, place
+        )
         common, by_part = evaluate(flat, parts, method, place, should_stop)
         if "log_z" in common:
-            common |= {"log_z_energy": "plain", "log_z_centered": common["log_z"] + machine.offset_energy}
+            common |= {
+                "log_z_energy": "plain",
+                "log_z_centered": common["log_z"] + machine.offset_energy,
+            }
         return common, by_part
     if method.name == "ais":
         return _estimated(machine, parts, method, should_stop)
     if method.name == "pseudo":
         return _pseudo(machine, parts, place, should_stop)
     if method.name not in (None, "exact"):
-        raise CbmError(f"{place}: the method {method.name} evaluates no Boltzmann machine")
+        raise CbmError(
+            f"{place}: the method {method.name} evaluates no Boltzmann machine"
+        )
     rows = max(map(len, parts.rows.values()), default=1)
-    check_likelihood(machine.sizes, rows, place, "use --ais (annealed importance sampling) to estimate it")
+    check_likelihood(
+        machine.sizes,
+        rows,
+        place,
+        "use --ais (annealed importance sampling) to estimate it",
+    )
     log_z = log_partition(*machine.plain)
     given = log_z, method, should_stop
-    by_part = {part: _given_log_z(machine, x, parts.unit, *given) for part, x in parts.rows.items()}
+    by_part = {
+        part: _given_log_z(machine, x, parts.unit, *given)
+        for part, x in parts.rows.items()
+    }
     return {"method": "exact", "log_z": log_z}, by_part
 
 
 def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ...]:
-    """Names of the values of an evaluation in training, for a Boltzmann machine with these layers."""
+    """Names of the values of an evaluation in training, for a Boltzmann machine with
+    these layers.
+    """
     if method.name == "none":
         return ()
     if method.name == "pseudo":
@@ -188,22 +251,33 @@ def _over(mean: float, n: int) -> Answer:
 def _estimated(
     machine: Flat, parts: Parts, method: Method, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
-    """Log-likelihoods or their bounds, with log Z by annealing, and proved limits of both."""
-    base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.is_deep)
+    """Log-likelihoods or their bounds, with log Z by annealing, and proved limits of
+    both.
+    """
+    base, steps = (
+        np.concatenate([parts.base, np.zeros_like(machine.start)]),
+        method.steps(machine.is_deep),
+    )
     check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
     found, ends = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
     known, unsettled, by_part = {}, dict[str, int](), dict[str, Answer]()
     for part, rows in parts.rows.items():
         if machine.is_deep:
-            lower, unsettled[part] = bounds_of(machine, rows, parts.unit, method, should_stop)
+            lower, unsettled[part] = bounds_of(
+                machine, rows, parts.unit, method, should_stop
+            )
         else:
             lower = exact_scores(machine, rows, parts.unit, should_stop)
         known[part] = rows, lower
-    proved = log_z_at_least(machine, ends, [*known.values()], parts.unit, steps, method.seed)
+    proved = log_z_at_least(
+        machine, ends, [*known.values()], parts.unit, steps, method.seed
+    )
     name = "lower_bound" if machine.is_deep else "log_likelihood"
     for part, (rows, lower) in known.items():
         most, n = lower + rounding(machine) - proved, len(rows)
-        most = np.minimum(most, 0) if parts.unit == 1 else most  # p(x) of binary rows is at most 1
+        most = (
+            np.minimum(most, 0) if parts.unit == 1 else most
+        )  # p(x) of binary rows is at most 1
         by_part[part] = {
             name: _over(float(lower.mean()) - found.log_z, n),
             f"{name}_at_most": _over(float(most.mean()), n),
@@ -225,23 +299,39 @@ def _estimated(
         seed = streams.seed_of(method.seed, streams.REVERSE)
         samples = exact_samples(machine.plain, method.runs, seed)
         back = reverse_ais(machine.plain, base, samples, seed, steps)
-        answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
+        answer |= {
+            "reverse_log_z": back.log_z,
+            "reverse_log_z_standard_error": back.standard_error,
+        }
         answer["reverse_log_z_interval"] = list(back.interval)
     return answer | {"doubtful": bool(doubt_of(answer))}, by_part
 
 
 def doubt_of(answer: Answer) -> str:
-    """Say why an estimate of log Z cannot be trusted; empty if nothing speaks against it."""
+    """Say why an estimate of log Z cannot be trusted; empty if nothing speaks against
+    it.
+    """
     if "log_z_interval" not in answer:
         return ""
-    here, back = answer["log_z_interval"], answer.get("reverse_log_z_interval", (-np.inf, np.inf))
+    here, back = (
+        answer["log_z_interval"],
+        answer.get("reverse_log_z_interval", (-np.inf, np.inf)),
+    )
     if apart(here, (answer["log_z_at_least"], np.inf)):
         least = f"{answer['log_z_at_least']:.2f}"
-        return f"the states that are known prove log Z to be at least {least}, against the estimate of log Z"
+        return (
+            f"the states that are known prove log Z to be at least {least}, "
+            "against the estimate of log Z"
+        )
     if not answer["effective_sample_size"] >= fewest_effective(answer["runs"]):
-        return f"only {answer['effective_sample_size']:.1f} effective runs carry the estimate of log Z"
+        return (
+            f"only {answer['effective_sample_size']:.1f} effective runs carry the "
+            "estimate of log Z"
+        )
     if apart(here, back):
-        ends = "log Z is {:.2f} to {:.2f}, and {:.2f} to {:.2f} in reverse".format(*here, *back)
+        ends = "log Z is {:.2f} to {:.2f}, and {:.2f} to {:.2f} in reverse".format(
+            *here, *back
+        )
         return f"forward and reverse AIS contradict each other ({ends})"
     return ""
 
@@ -265,27 +355,43 @@ def _pseudo(
 
 
 def _given_log_z(
-    machine: Flat, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
+    machine: Flat,
+    rows: Rows,
+    unit: float,
+    log_z: float,
+    method: Method,
+    should_stop: ShouldStop,
 ) -> Answer:
-    """The log-likelihood of the rows, by the kernels in float32, and for a deep machine its lower bound."""
+    """The log-likelihood of the rows, by the kernels in float32, and for a deep machine
+    its lower bound.
+    """
     mean, deep = 1.0, machine.is_deep
     if machine.W.dtype == np.float32 and not deep:
         mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z)
     if 0 < mean < np.inf:  # not known yet, or above 0 by rounding
-        mean = float(np.minimum(exact_scores(machine, rows, unit, should_stop) - log_z, 0).mean())
+        mean = float(
+            np.minimum(exact_scores(machine, rows, unit, should_stop) - log_z, 0).mean()
+        )
     answer: Answer = {"log_likelihood": _over(mean, len(rows))}
     if deep and method.checked and fits(machine.plain, np.float32):
-        narrow = Flat._make([*(array.astype(np.float32) for array in machine[:4]), machine.sizes])
-        lower, answer["mean_field_unsettled"] = bounds_of(narrow, rows, unit, method, should_stop)
+        narrow = Flat._make(
+            [*(array.astype(np.float32) for array in machine[:4]), machine.sizes]
+        )
+        lower, answer["mean_field_unsettled"] = bounds_of(
+            narrow, rows, unit, method, should_stop
+        )
         answer["lower_bound"] = _over(float(lower.mean()) - log_z, len(rows))
     return answer
 
 
-def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
-    """log p(v) + log Z = log sum_h exp(-E(v, h)), Eq. (4), of each row (n, n_0): (n,) in nats, float64.
+def exact_scores(
+    machine: Flat, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never
+) -> Values:
+    """log p(v) + log Z = log sum_h exp(-E(v, h)), Eq. (4), of each row (n, n_0): (n,)
+    in nats, float64.
 
-    Given its visible units, a deep machine is an RBM of its deep and odd units: the sum over hidden states is
-    a partition function too.
+    Given its visible units, a deep machine is an RBM of its deep and odd units: the sum
+    over hidden states is a partition function too.
     """
     n_visible = machine.sizes[0]
     W, b, c = (array.astype(np.float64) for array in machine.plain)
@@ -295,14 +401,22 @@ def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: Shou
             found += (-free_energy(x, W, b, c)).tolist()
             continue
         scores = x @ np.column_stack([W[:n_visible], b[:n_visible]])  # (B, M' + 1)
-        found += [row[-1] + log_partition(W[n_visible:], b[n_visible:], row[:-1] + c) for row in scores]
+        found += [
+            row[-1] + log_partition(W[n_visible:], b[n_visible:], row[:-1] + c)
+            for row in scores
+        ]
     return np.array(found)
 
 
 def bounds_of(
-    machine: Flat, rows: Rows, unit: float, method: Method, should_stop: ShouldStop = never
+    machine: Flat,
+    rows: Rows,
+    unit: float,
+    method: Method,
+    should_stop: ShouldStop = never,
 ) -> tuple[Values, int]:
-    """Mean-field bounds (n,) of log p(v) + log Z in nats of rows (n, n_0), and how many rows did not settle.
+    """Mean-field bounds (n,) of log p(v) + log Z in nats of rows (n, n_0), and how many
+    rows did not settle.
 
     May raise Stopped.
     """
@@ -314,7 +428,9 @@ def bounds_of(
     return np.concatenate(lower), unsettled
 
 
-def _blocks(rows: Rows, unit: np.floating, should_stop: ShouldStop) -> Iterator[NDArray[np.floating]]:
+def _blocks(
+    rows: Rows, unit: np.floating, should_stop: ShouldStop
+) -> Iterator[NDArray[np.floating]]:
     for start in range(0, len(rows), _DEEP_ROWS):
         if should_stop():
             raise Stopped
@@ -324,10 +440,13 @@ def _blocks(rows: Rows, unit: np.floating, should_stop: ShouldStop) -> Iterator[
 # Auto encoders
 
 
-def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tuple[Answer, dict[str, Answer]]:
+def _costs_of(
+    machine: Layered, parts: Parts, method: Method, place: str
+) -> tuple[Answer, dict[str, Answer]]:
     if method.name:
         raise CbmError(
-            f"{place}: an auto encoder has no normalised likelihood for --{method.name}, only a cost; "
+            f"{place}: an auto encoder has no normalised likelihood for "
+            f"--{method.name}, only a cost; "
             f"remove --{method.name}",
         )
     wide = kernel_arrays(machine)
@@ -343,7 +462,11 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
 
 
 def mean_cost(
-    state: State, sizes: Sequence[int], rows: Rows, plan: Plan, should_stop: ShouldStop = never
+    state: State,
+    sizes: Sequence[int],
+    rows: Rows,
+    plan: Plan,
+    should_stop: ShouldStop = never,
 ) -> float:
     """Mean cost of the rows: cross entropy in nats, summed over units; or Stopped."""
     total = 0.0

@@ -9,8 +9,11 @@ _BLOCK = 250  # rows at a time: their activations stay near the cache
 Values = NDArray[np.float64]
 
 
-def pseudo_log_likelihoods(W: NDArray, b: NDArray, c: NDArray, rows: NDArray, unit: float = 1.0) -> Values:
-    """Return sum_i log p(x_i | all other units of x) of each row (n, N) in nats, (n,) (Besag 1975).
+def pseudo_log_likelihoods(
+    W: NDArray, b: NDArray, c: NDArray, rows: NDArray, unit: float = 1.0
+) -> Values:
+    """Return sum_i log p(x_i | all other units of x) of each row (n, N) in nats, (n,)
+    (Besag 1975).
 
     ``unit`` is the value of one level of the rows.
     """

@@ -17,17 +17,23 @@ from cbm_cli.reference import sigmoid
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count
 
-BALANCED = (0.05, 0.95)  # a unit with a mean activity outside is nearly always off, or on
-_BLOCK = 1_000  # rows at a time: enough for fast products, few to wait for the slowest of them
+BALANCED = (
+    0.05,
+    0.95,
+)  # a unit with a mean activity outside is nearly always off, or on
+# rows at a time: enough for fast products, few to wait for the slowest of them
+_BLOCK = 1_000
 
 
 # Filters
 
 
 def filters(machine: Layered) -> list[Array]:
-    """Return filters of each unit of each hidden layer, (n_l, n_0): columns of W_0, W_0 W_1, and so on.
+    """Return filters of each unit of each hidden layer, (n_l, n_0): columns of W_0, W_0
+    W_1, and so on.
 
-    The products project filters of higher layers linearly back to the visible one (the paper's Fig. 15).
+    The products project filters of higher layers linearly back to the visible one (the
+    paper's Fig. 15).
     """
     projected = [machine.weights[0]]
     for W in machine.weights[1:]:
@@ -36,38 +42,53 @@ def filters(machine: Layered) -> list[Array]:
 
 
 def chosen(sizes: Sequence[int], most: int, seed: int) -> list[NDArray[np.int64]]:
-    """Choose ``most`` units of each layer at random, in order; all where it has no more."""
+    """Choose ``most`` units of each layer at random, in order; all where it has no
+    more.
+    """
     random = streams.generator(seed, streams.UNITS)
     return [np.sort(random.permutation(n)[:most]) for n in sizes]
 
 
 def layer_of(machine: Layered, asked: int | None) -> int:
-    """Return the hidden layer to show, from 1: the one that is asked for, else the last; CbmError if none."""
+    """Return the hidden layer to show, from 1: the one that is asked for, else the
+    last; CbmError if none.
+    """
     layers = len(machine.sizes) - 1
     if asked is not None and not 1 <= asked <= layers:
-        raise CbmError(f"--layer {asked}: the machine has {count(layers, 'hidden layer')}")
+        raise CbmError(
+            f"--layer {asked}: the machine has {count(layers, 'hidden layer')}"
+        )
     return asked or layers
 
 
 # Representations
 
 
-def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Array], int]:
-    """Return activities of each hidden layer given rows (n, n_0), float32, and how many rows did not settle.
+def represent(
+    machine: Layered, rows: Rows, unit: float = 1.0
+) -> tuple[list[Array], int]:
+    """Return activities of each hidden layer given rows (n, n_0), float32, and how many
+    rows did not settle.
 
-    For Boltzmann machines: the means of p(h | x), by mean field if there are several hidden layers; for auto
-    encoders: the outputs of the encoder's layers. ``unit`` is the value of one level of the rows. CbmError
-    for rows of another width.
+    For Boltzmann machines: the means of p(h | x), by mean field if there are several
+    hidden layers; for auto encoders: the outputs of the encoder's layers. ``unit`` is
+    the value of one level of the rows. CbmError for rows of another width.
     """
     if rows.shape[1] != machine.sizes[0]:
-        message = f"the data has {rows.shape[1]} columns, the machine {machine.sizes[0]} visible units"
+        message = (
+            f"the data has {rows.shape[1]} columns, the machine "
+            f"{machine.sizes[0]} visible units"
+        )
         raise CbmError(message)
     if machine.kind == "auto-encoder":
         machine = machine._replace(
             weights=tuple(W.astype(np.float32) for W in machine.weights),
             biases=tuple(b.astype(np.float32) for b in machine.biases),
         )
-    found, unsettled = [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]], 0
+    found, unsettled = (
+        [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]],
+        0,
+    )
     for start in range(0, len(rows), _BLOCK):
         x = rows[start : start + _BLOCK] * np.float32(unit)
         if machine.kind == "auto-encoder":
@@ -86,7 +107,8 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
 def hidden_means(
     machine: Layered, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS
 ) -> tuple[list[Array], int]:
-    """Return the means of each hidden layer given x (n, n_0), (n, n_l), and how many rows did not settle.
+    """Return the means of each hidden layer given x (n, n_0), (n, n_l), and how many
+    rows did not settle.
 
     By mean field from the machine's offsets; with one hidden layer exactly, Eq. (6).
     """
@@ -99,7 +121,9 @@ def hidden_means(
 
 
 def unbalanced(means: NDArray) -> float:
-    """Return the share of units that are nearly always off, or on: mean activity outside [0.05, 0.95]."""
+    """Return the share of units that are nearly always off, or on: mean activity
+    outside [0.05, 0.95].
+    """
     return float(((means < BALANCED[0]) | (means > BALANCED[1])).mean())
 
 

@@ -1,7 +1,7 @@
 """Streams of random numbers that NumPy draws from one seed, by purpose.
 
-A stream is a Philox generator with the key (seed, number of the stream). Compiled kernels use sites instead,
-see `cbm_cli.kernels.random`.
+A stream is a Philox generator with the key (seed, number of the stream). Compiled
+kernels use sites instead, see `cbm_cli.kernels.random`.
 """
 
 import numpy as np
@@ -21,12 +21,21 @@ GIVEN = 15  # seeds of rows whose free units are sampled
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
-    """Return the generator of a stream; the same seed (64 bits) and stream give the same numbers."""
-    key = np.array([seed, stream], np.uint64)  # a list would become floats for seeds from 2^63 on
+    """Return the generator of a stream; the same seed (64 bits) and stream give the
+    same numbers.
+    """
+    key = np.array(
+        [seed, stream], np.uint64
+    )  # a list would become floats for seeds from 2^63 on
     return np.random.Generator(np.random.Philox(key=key))
 
 
 def seed_of(seed: int, stream: int, number: int = 0) -> int:
-    """Return the seed (64 bits) of a part of a computation: the ``number``-th of a stream."""
-    key, counter = np.array([seed, stream], np.uint64), np.array([number, 0, 0, 0], np.uint64)
+    """Return the seed (64 bits) of a part of a computation: the ``number``-th of a
+    stream.
+    """
+    key, counter = (
+        np.array([seed, stream], np.uint64),
+        np.array([number, 0, 0, 0], np.uint64),
+    )
     return int(np.random.Philox(key=key, counter=counter).random_raw())

@@ -1,4 +1,6 @@
-"""One HTML page of results, made from page.html, which needs no other file and no network."""
+"""One HTML page of results, made from page.html, which needs no other file and no
+network.
+"""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -24,14 +26,22 @@ _NAMED = 3  # experiments in the heading
 
 
 def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
-    """Write the page of some experiments of a folder; CbmError if the file cannot be written."""
+    """Write the page of some experiments of a folder; CbmError if the file cannot be
+    written.
+    """
     from jinja2 import Environment, StrictUndefined
 
     names = [store.experiment for store in stores]
-    shown = ", ".join(names) if len(names) <= _NAMED else count(len(names), "experiment")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    shown = (
+        ", ".join(names) if len(names) <= _NAMED else count(len(names), "experiment")
+    )
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
     environment.filters["named"] = name_of
-    page = environment.from_string(files("cbm_cli.report").joinpath("page.html").read_text("utf-8"))
+    page = environment.from_string(
+        files("cbm_cli.report").joinpath("page.html").read_text("utf-8")
+    )
     sections = [_section(results, store) for store in stores]
     title = f"{results.folder.resolve().name}: {shown}"
     html = page.render(title=title, sections=sections, version=__version__)
@@ -42,16 +52,29 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     """Return everything that the page shows of an experiment."""
     manifest = store.manifest()
     cells, frame, runs = manifest.cells, store.summary(), list_runs(store)
-    texts = {c: dict.fromkeys(text_of(one.get(c)) for one in cells) for c in cells[0] if c != "run_id"}
+    texts = {
+        c: dict.fromkeys(text_of(one.get(c)) for one in cells)
+        for c in cells[0]
+        if c != "run_id"
+    }
     shown = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
     failed: dict[tuple[str, str], list[str]] = {}
-    keys = [(cell["run_id"], number) for cell in cells for number in sorted(store.failed(cell["run_id"]))]
+    keys = [
+        (cell["run_id"], number)
+        for cell in cells
+        for number in sorted(store.failed(cell["run_id"]))
+    ]
     for run_id, number in keys:
-        why = store.failure(run_id, number).strip().rpartition("\n")[2].strip() or "no reason is known"
+        why = (
+            store.failure(run_id, number).strip().rpartition("\n")[2].strip()
+            or "no reason is known"
+        )
         failed.setdefault((run_id, why[:300]), []).append(str(number))
     gaps, parts = list[str](), dict[str, Any]()
     for name, make in {
-        "table": lambda: build_table(with_measure(shown, choosing_of(manifest.table))).sheet(),
+        "table": lambda: build_table(
+            with_measure(shown, choosing_of(manifest.table))
+        ).sheet(),
         "cells": lambda: _every_cell(with_measure(shown, None)),
         "curves": lambda: _curves(results, store, manifest),
     }.items():
@@ -63,10 +86,22 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     return {
         "name": store.experiment,
         "about": manifest.description,
-        **{name: sum(run[name] for run in runs) for name in ("finished", "planned", "interrupted", "failed")},
-        "settings": {c: [value_of(c, text).unicode for text in its] for c, its in texts.items() if any(its)},
-        "versions": {c: dict(frame[c].value_counts(sort=False)) for c in VERSIONS if c in frame},
-        "failures": [f"{run_id}, trial {', '.join(its)}: {why}" for (run_id, why), its in failed.items()],
+        **{
+            name: sum(run[name] for run in runs)
+            for name in ("finished", "planned", "interrupted", "failed")
+        },
+        "settings": {
+            c: [value_of(c, text).unicode for text in its]
+            for c, its in texts.items()
+            if any(its)
+        },
+        "versions": {
+            c: dict(frame[c].value_counts(sort=False)) for c in VERSIONS if c in frame
+        },
+        "failures": [
+            f"{run_id}, trial {', '.join(its)}: {why}"
+            for (run_id, why), its in failed.items()
+        ],
         "gaps": gaps,
         **parts,
     }
@@ -76,8 +111,14 @@ def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of a table with a line for each cell."""
     axes = axes_of(cells.manifest)
     rows = [
-        [*(value_of(axis, cell.settings.get(axis)).unicode for axis in axes), f"{cell.n} of {cell.planned}"]
-        + ["–" if number != number else decimal(number, ".6g") for number in (cell.mean, cell.std)]
+        [
+            *(value_of(axis, cell.settings.get(axis)).unicode for axis in axes),
+            f"{cell.n} of {cell.planned}",
+        ]
+        + [
+            "–" if number != number else decimal(number, ".6g")
+            for number in (cell.mean, cell.std)
+        ]
         + [str(cell.diverged), str(cell.doubts.sum())]
         for cell in cells
     ]
@@ -85,7 +126,9 @@ def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
     return [*map(name_of, axes), "trials", shown, "±", "diverged", "doubtful"], rows
 
 
-def _curves(results: Results, store: Store, manifest: Manifest) -> list[tuple[str, str, str]]:
+def _curves(
+    results: Results, store: Store, manifest: Manifest
+) -> list[tuple[str, str, str]]:
     """Return each data set, a picture of its curves as SVG, and the caption."""
     found = []
     sets = dict.fromkeys(text_of(cell["data"]) for cell in manifest.cells)

@@ -1,4 +1,6 @@
-"""How every picture looks: one colour, marker and dash for each scheme, fonts, and settings in words."""
+"""How every picture looks: one colour, marker and dash for each scheme, fonts, and
+settings in words.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,8 +15,9 @@ from cbm_cli.grid.words import with_name
 from cbm_cli.results.selection import Key
 from cbm_cli.text import harmless
 
-# Okabe & Ito's colours and four of Paul Tol's, which differ with every common colour blindness, and markers
-# for prints in grey. A scheme has the same ones in every picture.
+# Okabe & Ito's colours and four of Paul Tol's, which differ with every common colour
+# blindness, and markers for prints in grey. A scheme has the same ones in every
+# picture.
 SCHEMES = {
     "00": ("#000000", "s"),
     "d0": ("#0072B2", "^"),
@@ -29,40 +32,72 @@ SCHEMES = {
     "hh": ("#999933", "p"),
     "rr": ("#777777", "h"),
 }
-OTHER_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+OTHER_COLOURS = [
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+]
 OTHER_COLOURS += ["#332288", "#882255", "#999933", "#44AA99", "#AA4499", "#661100"]
 MARKERS = [marker for _, marker in SCHEMES.values()]
-DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5))]  # by ^l and _s
+DASHES: list[Any] = [
+    "-",
+    (0, (5, 2)),
+    (0, (1.2, 1.2)),
+    (0, (6, 1.5, 1.2, 1.5)),
+]  # by ^l and _s
 BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 0.8, "linestyle": (0, (2, 2))}
 
 LARGEST = 1e150  # number that is drawn: the squares of larger ones are infinite
-_FONT = "STIXGeneral"  # looks as Times, and comes with Matplotlib, so that pictures are alike everywhere
+# looks as Times, and comes with Matplotlib, so that pictures are alike everywhere
+_FONT = "STIXGeneral"
 _FORMULAS = ("offsets", "sampler", "learning_rate")  # settings that are set as formulas
 
 Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib names them
 
 
 def scheme_look(scheme: str) -> Look:
-    """Return the look of a scheme: colour and marker by its letters, dashes by ``^l`` and ``_s``."""
+    """Return the look of a scheme: colour and marker by its letters, dashes by ``^l``
+    and ``_s``.
+    """
     letters = re.split("[_^]", scheme, maxsplit=1)[0]
-    short = letters[:2] if len(set(letters)) == 1 else letters  # a DBM's 000 looks like 00
+    short = (
+        letters[:2] if len(set(letters)) == 1 else letters
+    )  # a DBM's 000 looks like 00
     spare = crc32(short.encode())
-    others = (OTHER_COLOURS[spare % len(OTHER_COLOURS)], MARKERS[spare // 16 % len(MARKERS)])
+    others = (
+        OTHER_COLOURS[spare % len(OTHER_COLOURS)],
+        MARKERS[spare // 16 % len(MARKERS)],
+    )
     colour, marker = SCHEMES.get(short, others)
-    return {"color": colour, "marker": marker, "linestyle": DASHES[2 * ("^l" in scheme) + ("_s" in scheme)]}
+    return {
+        "color": colour,
+        "marker": marker,
+        "linestyle": DASHES[2 * ("^l" in scheme) + ("_s" in scheme)],
+    }
 
 
 def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
-    """Return a look for each line: that of its scheme, where the lines have one; no two lines look alike."""
+    """Return a look for each line: that of its scheme, where the lines have one; no two
+    lines look alike.
+    """
     looks: dict[Key, Look] = {}
     for i, key in enumerate(keys):
-        colour, marker = OTHER_COLOURS[i % len(OTHER_COLOURS)], MARKERS[i % len(MARKERS)]
+        colour, marker = (
+            OTHER_COLOURS[i % len(OTHER_COLOURS)],
+            MARKERS[i % len(MARKERS)],
+        )
         look = {"color": colour, "marker": marker, "linestyle": "-"}
         if "offsets" in columns:
             look = scheme_look(key[columns.index("offsets")])
         variants = product([look["marker"], *MARKERS], [*DASHES[2:], *DASHES[1::-1]])
         while look in looks.values():
-            look = look | dict(zip(("marker", "linestyle"), next(variants), strict=True))
+            look = look | dict(
+                zip(("marker", "linestyle"), next(variants), strict=True)
+            )
         looks[key] = look
     return looks
 
@@ -76,13 +111,19 @@ def named(column: str, value: str) -> str:
 
 
 def names_of(columns: Sequence[str], key: Key) -> str:
-    """Return the values of some settings as a picture names them; a metric is named on the axis."""
+    """Return the values of some settings as a picture names them; a metric is named on
+    the axis.
+    """
     pairs = zip(columns, key, strict=True)
-    return ", ".join(filter(None, (named(*pair) for pair in pairs if pair[0] != "metric")))
+    return ", ".join(
+        filter(None, (named(*pair) for pair in pairs if pair[0] != "metric"))
+    )
 
 
 def plain(text: str) -> str:
-    """Return text that Matplotlib does not read as a formula, and without characters that end a line."""
+    """Return text that Matplotlib does not read as a formula, and without characters
+    that end a line.
+    """
     return harmless(text, kept="").replace("$", r"\$")
 
 
@@ -95,13 +136,30 @@ def in_words(column: str) -> str:
 
 @contextmanager
 def own_style(points: float = 10.0, **more: Any) -> Iterator[None]:
-    """Make figures in the style of a journal, not the user's; their texts stay text in files."""
-    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
-    widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "xtick.minor.width")
+    """Make figures in the style of a journal, not the user's; their texts stay text in
+    files.
+    """
+    sizes = dict.fromkeys(
+        ("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points
+    )
+    widths = (
+        "axes.linewidth",
+        "xtick.major.width",
+        "ytick.major.width",
+        "xtick.minor.width",
+    )
     style: Any = dict(
         **{"font.family": [_FONT, "DejaVu Sans"], "mathtext.fontset": "stix"},
-        **{"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False},
-        **{"xtick.labelsize": "small", "ytick.labelsize": "small", "lines.markersize": 4.0},
+        **{
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+        },
+        **{
+            "xtick.labelsize": "small",
+            "ytick.labelsize": "small",
+            "lines.markersize": 4.0,
+        },
         **{"axes.xmargin": 0.02, "axes.ymargin": 0.04},
         **{"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"},
     )

@@ -1,8 +1,9 @@
 """The sealed JSON of an experiment: its manifest, and the journal of its trials.
 
-A journal is a file of lines that grows while a run lasts; the last sound line of a trial counts. A line ends
-with a checksum of what is before it. Lines are appended and flushed to disk once a second; a line that a kill
-or a damaged disk has changed is found by its checksum, and no other line is lost with it.
+A journal is a file of lines that grows while a run lasts; the last sound line of a
+trial counts. A line ends with a checksum of what is before it. Lines are appended and
+flushed to disk once a second; a line that a kill or a damaged disk has changed is found
+by its checksum, and no other line is lost with it.
 """
 
 import hashlib
@@ -24,14 +25,20 @@ from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 FORMAT = 4  # of all files of results; others are refused
 FLUSH_EVERY = 1.0  # seconds
 _SEAL = b',"seal":"'
-_SEAL_DIGITS = 16  # of the SHA-256, which tell any damage; 64 would be a third of the bytes of a small trial
+# of the SHA-256, which tell any damage; 64 would be a third of the bytes of a small
+# trial
+_SEAL_DIGITS = 16
 _SEALED = len(_SEAL) + _SEAL_DIGITS + len(b'"}\n')  # bytes of the end of a line
 _KEY = re.compile(rb'\{"run_id":"([^"/\\]+)","trial":(\d{1,16}),')  # of a damaged line
 
 # A name that leads out of no folder
-Name = Annotated[str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")]
+Name = Annotated[
+    str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")
+]
 TrialKey = tuple[str, int]  # run-id and number
-CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
+CellSettings = Mapping[
+    str, Any
+]  # of one cell, by column of summary.csv, and its run_id
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -53,7 +60,9 @@ class Manifest(msgspec.Struct, frozen=True):
     grid_folder: str
     machine: dict[str, str]
 
-    def with_cells(self, cells: Iterable[CellSettings], table: TableSpec | None = None) -> "Manifest":
+    def with_cells(
+        self, cells: Iterable[CellSettings], table: TableSpec | None = None
+    ) -> "Manifest":
         """Return the manifest with other cells, and another table if one is given."""
         return msgspec.structs.replace(self, cells=[*cells], table=table or self.table)
 
@@ -85,27 +94,39 @@ class Line(Row):
     """All of a trial."""
 
     start: str = ""  # the SHA-256 of the machine file that it started from
-    curve: dict[str, list] = {}  # by column; numbers that are not finite, which JSON lacks, are text
+    curve: dict[
+        str, list
+    ] = {}  # by column; numbers that are not finite, which JSON lacks, are text
     records: dict[str, list] = {}
     machine: bytes = b""  # a compressed NPZ file; large ones are files
     best: bytes = b""
     details: str = ""  # why it failed
 
 
-_decoders: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in (LineHead, Row, Line)}
+_decoders: dict[type, Any] = {
+    kind: msgspec.json.Decoder(kind) for kind in (LineHead, Row, Line)
+}
 # A table was checked when it was written; its columns may be those of an earlier grid
-_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=lambda _, its: TableSpec.model_construct(**its))
+_decoders[Manifest] = msgspec.json.Decoder(
+    Manifest, dec_hook=lambda _, its: TableSpec.model_construct(**its)
+)
 
 
 def sealed(value: Any, indent: int = -1) -> bytes:
-    """Return the JSON of a line or a manifest that ends with a part of the SHA-256 of what is before."""
-    content = msgspec.json.encode(value, enc_hook=lambda table: table.model_dump(mode="json"))
+    """Return the JSON of a line or a manifest that ends with a part of the SHA-256 of
+    what is before.
+    """
+    content = msgspec.json.encode(
+        value, enc_hook=lambda table: table.model_dump(mode="json")
+    )
     content = msgspec.json.format(content, indent=indent).removesuffix(b"}").rstrip()
     return content + _SEAL + _seal_of(content) + b'"}'
 
 
 def unsealed(content: bytes, kind: type) -> Any:
-    """Return what sealed JSON holds; ValueError if it has changed, or is none of this kind."""
+    """Return what sealed JSON holds; ValueError if it has changed, or is none of this
+    kind.
+    """
     end = content.rstrip(b"\n") + b"\n"
     if end[-_SEALED:] != _SEAL + _seal_of(memoryview(end)[:-_SEALED]) + b'"}\n':
         raise ValueError("changed")
@@ -129,7 +150,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.say: Callable[[str], None] = lambda message: None  # gets messages for the user
+        self.say: Callable[[str], None] = lambda message: (
+            None
+        )  # gets messages for the user
         self._waiting, self._failed = bytearray(), False
         self._lock = threading.RLock()
         self._forget()
@@ -139,8 +162,15 @@ class Journal:
     def _forget(self) -> None:
         self.runs: dict[str, dict[int, LineHead]] = {}
         self.damaged: dict[TrialKey, str] = {}
-        self._places: dict[TrialKey, tuple[int, int]] = {}  # where lines are, and their bytes
-        self._lines, self._size, self._end, self._inode = 0, 0, b"", 0  # that are known, and how they end
+        self._places: dict[
+            TrialKey, tuple[int, int]
+        ] = {}  # where lines are, and their bytes
+        self._lines, self._size, self._end, self._inode = (
+            0,
+            0,
+            b"",
+            0,
+        )  # that are known, and how they end
 
     def read(self) -> "Journal":
         """Read new lines."""
@@ -157,7 +187,9 @@ class Journal:
             raise
         inode = os.fstat(stream.fileno()).st_ino
         stream.seek(max(0, self._size - _SEALED))
-        if inode != self._inode or stream.read(min(self._size, _SEALED)) != self._end:  # written again
+        if (
+            inode != self._inode or stream.read(min(self._size, _SEALED)) != self._end
+        ):  # written again
             self._forget()
             self._inode = inode
             stream.seek(0)
@@ -173,14 +205,20 @@ class Journal:
                 self.damaged.pop(key, None)
             except ValueError:
                 found = _KEY.match(line)
-                key = (found[1].decode("utf-8", "replace"), int(found[2])) if found else ("", self._lines)
+                key = (
+                    (found[1].decode("utf-8", "replace"), int(found[2]))
+                    if found
+                    else ("", self._lines)
+                )
                 whose = f" (trial {key[1]} of {key[0]})" if found else ""
                 self.damaged[key] = f"{self.path}: line {self._lines}{whose}: damaged"
             self._size, self._end = self._size + len(line), line[-_SEALED:]
         return stream
 
     def lines(self, keys: Iterable[TrialKey], kind: type = Line) -> Iterator[Any]:
-        """Yield the lines of those trials that there are; CbmError for one that has just been changed."""
+        """Yield the lines of those trials that there are; CbmError for one that has
+        just been changed.
+        """
         with suppress(FileNotFoundError), self._reading() as stream:
             for key in keys:
                 if place := self._places.get(key):
@@ -188,14 +226,19 @@ class Journal:
                     try:
                         line = unsealed(stream.read(place[1]), kind)
                     except ValueError:
-                        told = "was changed after it was written; cbm run repeats what is lost"
+                        told = (
+                            "was changed after it was written; cbm run repeats "
+                            "what is lost"
+                        )
                         raise CbmError(f"{self.path}: {told}") from None
                     yield line
 
     # Writing
 
     def append(self, line: Line) -> None:
-        """Write a line, together with others, within a second or at the next `flush`."""
+        """Write a line, together with others, within a second or at the next
+        `flush`.
+        """
         with self._lock:
             if not self._waiting:
                 self._flush_soon()
@@ -213,11 +256,15 @@ class Journal:
             except CbmError as error:
                 self._flush_soon()
                 if not self._failed:
-                    self.say(f"{error}\nThe run goes on; finished trials wait in memory until writing works")
+                    self.say(
+                        f"{error}\nThe run goes on; finished trials wait in memory "
+                        "until writing works"
+                    )
                 self._failed = True
 
     def flush(self, tries: int = 0) -> None:
-        """Write waiting lines; if that fails, none of them is on disk, and they still wait.
+        """Write waiting lines; if that fails, none of them is on disk, and they still
+        wait.
 
         A disk that fails for a moment may get a few more tries, a second apart.
         """
@@ -234,7 +281,10 @@ class Journal:
                 with self.path.open("a+b", buffering=0) as stream:
                     end = stream.seek(0, os.SEEK_END)
                     stream.seek(max(0, end - 1))
-                    torn = stream.read(1) not in (b"", b"\n")  # a kill has cut the last line short
+                    torn = stream.read(1) not in (
+                        b"",
+                        b"\n",
+                    )  # a kill has cut the last line short
                     left = memoryview(b"\n" * torn + self._waiting)
                     try:
                         while left:
@@ -253,10 +303,14 @@ class Journal:
                 self.say(f"{self.path}: writing works again; no finished trial is lost")
 
     def rewrite(self, keys: Iterable[TrialKey]) -> None:
-        """Write the journal again with the lines of these trials, in this order, if it differs."""
+        """Write the journal again with the lines of these trials, in this order, if it
+        differs.
+        """
         with suppress(FileNotFoundError), self._reading() as old:
             places = [self._places[key] for key in keys]
-            if places == sorted(places) and sum(size for _, size in places) == old.seek(0, os.SEEK_END):
+            if places == sorted(places) and sum(size for _, size in places) == old.seek(
+                0, os.SEEK_END
+            ):
                 return
             with replacing(self.path) as new:
                 for place, size in places:

@@ -1,4 +1,6 @@
-"""Which cells are shown: those selected, and of a setting that is chosen the best; the best machines."""
+"""Which cells are shown: those selected, and of a setting that is chosen the best; the
+best machines.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +13,16 @@ import numpy as np
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import AXES, TableSpec, meant
 from cbm_cli.grid.words import varying
-from cbm_cli.results.cells import Cell, Cells, Measure, Picked, Trials, finite, make_cells, measure_asked
+from cbm_cli.results.cells import (
+    Cell,
+    Cells,
+    Measure,
+    Picked,
+    Trials,
+    finite,
+    make_cells,
+    measure_asked,
+)
 from cbm_cli.results.folder import axes_of, telling_apart
 from cbm_cli.results.journal import CellSettings, Manifest
 from cbm_cli.results.outcome import Metric, default_metric, measured
@@ -22,13 +33,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Key = tuple[str, ...]
-# settings with a value, or several between commas; of one that is given twice, either value
+# settings with a value, or several between commas; of one that is given twice, either
+# value
 Wanted = Sequence[tuple[str, str]]
-_COMMA = re.compile(r",(?![^\[(]*[\])])")  # between values, not in brackets as in hidden=[500, 500]
+_COMMA = re.compile(
+    r",(?![^\[(]*[\])])"
+)  # between values, not in brackets as in hidden=[500, 500]
 
 
 class Choosing(NamedTuple):
-    """Settings of which each cell shows the best value, the part that decides, and where it is asked for."""
+    """Settings of which each cell shows the best value, the part that decides, and
+    where it is asked for.
+    """
 
     names: Sequence[str]
     by: str
@@ -45,20 +61,30 @@ def columns_named(
 ) -> tuple[str, ...]:
     """Return the columns that a name means: a column's own, or the grid's.
 
-    ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means ``sliding_factor_visible``
-    and ``sliding_factor_hidden``, of which only the first is returned where both say the same. CbmError for
-    an unknown name, and with ``several`` where all cells have one value.
+    ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means
+    ``sliding_factor_visible`` and ``sliding_factor_hidden``, of which only the first is
+    returned where both say the same. CbmError for an unknown name, and with ``several``
+    where all cells have one value.
     """
-    columns, word = [column for column in cells[0] if column != "run_id"], name.replace(".", "_")
+    columns, word = (
+        [column for column in cells[0] if column != "run_id"],
+        name.replace(".", "_"),
+    )
     there, told = varying(cells, columns), f"{option} {name}"
     what_varies = f"what varies: {', '.join(there)}" if there else "nothing varies"
-    parts = [column for column in columns if column.startswith(f"{word}_") and word not in columns]
+    parts = [
+        column
+        for column in columns
+        if column.startswith(f"{word}_") and word not in columns
+    ]
     found = telling_apart(cells, (), parts) or tuple(parts[:1] or meant(name, columns))
     if not found:
         hint = did_you_mean(word, columns, otherwise=f"; {what_varies}")
         raise CbmError(f"{told}: no such setting{hint}")
     if len(found) > 1 and not parts:
-        raise CbmError(f"{told}: several columns are called so; name one of {', '.join(found)}")
+        raise CbmError(
+            f"{told}: several columns are called so; name one of {', '.join(found)}"
+        )
     if several and not {*found} & {*there}:
         value = " ".join(key_of(cells[0], found)) or "not set"
         raise CbmError(f"{told}: is {value} in every cell; {what_varies}")
@@ -68,26 +94,40 @@ def columns_named(
 def select_cells(manifests: Sequence[Manifest], wanted: Wanted) -> list[Manifest]:
     """Return manifests with the wanted cells only, of which some may have none.
 
-    Numbers may be written in any way, as 0.1 or 1e-1. CbmError for a setting that is unknown or does
-    not vary, and for a value that no cell of any manifest has.
+    Numbers may be written in any way, as 0.1 or 1e-1. CbmError for a setting that is
+    unknown or does not vary, and for a value that no cell of any manifest has.
     """
-    cells, tests = [cell for manifest in manifests for cell in manifest.cells], dict[Key, set[str]]()
+    cells, tests = (
+        [cell for manifest in manifests for cell in manifest.cells],
+        dict[Key, set[str]](),
+    )
     for name, value in wanted:
         columns = columns_named(name, cells, "--select", several=True)
-        there = {key[0] for key in (key_of(cell, columns) for cell in cells) if len({*key}) == 1}
+        there = {
+            key[0]
+            for key in (key_of(cell, columns) for cell in cells)
+            if len({*key}) == 1
+        }
         for one in [value] if value in there else map(str.strip, _COMMA.split(value)):
             try:
                 found = there & {one} or there & {text_of(float(one))}
             except ValueError:
                 found = set()
             if not found:
-                known = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
-                raise CbmError(f"--select {name}={one}: no such value; there are {known}")
+                known = ", ".join(
+                    dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells)
+                )
+                raise CbmError(
+                    f"--select {name}={one}: no such value; there are {known}"
+                )
             tests.setdefault(columns, set()).update(found)
 
     for columns, texts in tests.items():
         same = [{text} for text in texts]  # in all columns of a setting
-        manifests = [it.with_cells(c for c in it.cells if {*key_of(c, columns)} in same) for it in manifests]
+        manifests = [
+            it.with_cells(c for c in it.cells if {*key_of(c, columns)} in same)
+            for it in manifests
+        ]
     return [*manifests]
 
 
@@ -97,7 +137,9 @@ def select_cells(manifests: Sequence[Manifest], wanted: Wanted) -> list[Manifest
 def choosing_of(
     table: TableSpec, names: Sequence[str] | None = None, by: str | None = None
 ) -> Choosing | None:
-    """Return what is to be chosen: as options say, with no names none, else as the grid's table says."""
+    """Return what is to be chosen: as options say, with no names none, else as the
+    grid's table says.
+    """
     if names is None and (own := table.choose):
         return Choosing(own, by or table.by or "valid", "--" if by else "table.")
     if by and not names:
@@ -108,42 +150,79 @@ def choosing_of(
 def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     """Return the cells that have the best values of settings, without these settings.
 
-    Cells compete that differ in these settings only. The best has the best mean of the metric on the part
-    that decides, in the statistic of the cells; a cell with a trial without a finite value comes after all
-    others, and of equals the first in the grid wins. Where the cells show values at the best validation
-    value, the best validation value decides.
+    Cells compete that differ in these settings only. The best has the best mean of the
+    metric on the part that decides, in the statistic of the cells; a cell with a trial
+    without a finite value comes after all others, and of equals the first in the grid
+    wins. Where the cells show values at the best validation value, the best validation
+    value decides.
     """
-    settings, option, names = [cell.settings for cell in cells], f"{choosing.place}choose", choosing.names
+    settings, option, names = (
+        [cell.settings for cell in cells],
+        f"{choosing.place}choose",
+        choosing.names,
+    )
     if choosing.place == "table." and not (names := varying(settings, names)):
         return cells  # --set or --select has left one value
-    columns = tuple(it for name in names for it in columns_named(name, settings, option, several=True))
+    columns = tuple(
+        it
+        for name in names
+        for it in columns_named(name, settings, option, several=True)
+    )
     if any(column.split("_")[0] == "data" for column in columns):
-        raise CbmError(f"{option} {' '.join(names)}: likelihoods of different data cannot be compared")
+        raise CbmError(
+            f"{option} {' '.join(names)}: likelihoods of different data cannot be "
+            "compared"
+        )
     others = [name for name in settings[0] if name not in (*columns, "run_id")]
     measure, rivals = _deciding(cells, choosing), dict[Key, list[Cell]]()
     for cell in cells:
-        rivals.setdefault(key_of(cell.settings, others), []).append(cell.measured(measure))
+        rivals.setdefault(key_of(cell.settings, others), []).append(
+            cell.measured(measure)
+        )
     if len(rivals) == len(settings):
         also = ", ".join(varying(settings, others))
-        told = f"every value goes with its own of {also}; choose those that belong together, too"
+        told = (
+            f"every value goes with its own of {also}; choose those that belong "
+            "together, too"
+        )
         raise CbmError(f"{option} {' '.join(names)}: {told}")
     axes: dict[str, Any] = {axis: getattr(cells.manifest.table, axis) for axis in AXES}
-    axes = {axis: tuple(name for name in its if name not in columns) for axis, its in axes.items()}
-    table = cells.manifest.table.model_copy(update=axes | {"statistic": cells.measure.statistic})
+    axes = {
+        axis: tuple(name for name in its if name not in columns)
+        for axis, its in axes.items()
+    }
+    table = cells.manifest.table.model_copy(
+        update=axes | {"statistic": cells.measure.statistic}
+    )
     chosen = [_winner(its, columns).measured(cells.measure) for its in rivals.values()]
     manifest = cells.manifest.with_cells((cell.settings for cell in chosen), table)
     return replace(cells, manifest=manifest, cells=chosen)
 
 
 def _deciding(cells: Cells, choosing: Choosing) -> Measure:
-    """The measure that decides: the cells' metric on another part; if it has no best, the usual metric."""
+    """The measure that decides: the cells' metric on another part; if it has no best,
+    the usual metric.
+    """
     (metric, scale, statistic), frame = cells.measure, cells.trials.frame
     if not metric.better:
-        metric, statistic = Metric(cells.manifest.table.metric or default_metric(frame) or ""), "max"
-    name, known = f"{choosing.by}{metric.column.removeprefix(metric.part)}", measured(frame)
+        metric, statistic = (
+            Metric(cells.manifest.table.metric or default_metric(frame) or ""),
+            "max",
+        )
+    name, known = (
+        f"{choosing.by}{metric.column.removeprefix(metric.part)}",
+        measured(frame),
+    )
     if name not in known or not metric.better:
-        there = ", ".join(one for one in known if Metric(one).better) or "nothing that could decide"
-        hint = "; hold_out: 0.2 below data makes a valid part" if choosing.by == "valid" else ""
+        there = (
+            ", ".join(one for one in known if Metric(one).better)
+            or "nothing that could decide"
+        )
+        hint = (
+            "; hold_out: 0.2 below data makes a valid part"
+            if choosing.by == "valid"
+            else ""
+        )
         told = f"the results hold no {name}; there is {there}{hint}"
         raise CbmError(f"{choosing.place}by {choosing.by}: {told}")
     best = statistic == "best-valid" and choosing.by == "valid"
@@ -152,14 +231,25 @@ def _deciding(cells: Cells, choosing: Choosing) -> Measure:
 
 def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
     """The best of cells, with the values of some settings as its choice."""
-    sign, values = rivals[0].measure.metric.better, {cell.settings[columns[0]] for cell in rivals}
+    sign, values = (
+        rivals[0].measure.metric.better,
+        {cell.settings[columns[0]] for cell in rivals},
+    )
     means = [np.nan_to_num(sign * cell.mean, nan=-np.inf) for cell in rivals]
     whole = [len(finite(cell.value)) == cell.n > 0 for cell in rivals]
-    best = rivals[max(range(len(rivals)), key=lambda place: (whole[place], means[place]))]
-    ordered = len(columns) == 1 and len(values) > 2 and all(isinstance(it, int | float) for it in values)
+    best = rivals[
+        max(range(len(rivals)), key=lambda place: (whole[place], means[place]))
+    ]
+    ordered = (
+        len(columns) == 1
+        and len(values) > 2
+        and all(isinstance(it, int | float) for it in values)
+    )
     at_end = ordered and best.settings[columns[0]] in (min(values), max(values))
     shown = {column: best.settings.get(column) for column in columns}
-    choice = Picked(shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end)
+    choice = Picked(
+        shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end
+    )
     rest = {name: value for name, value in best.settings.items() if name not in columns}
     return replace(best, settings=rest, choice=choice)
 
@@ -176,10 +266,11 @@ def read_cells(
     choose: Sequence[str] | None = None,
     by: str | None = None,
 ) -> Iterator[Cells]:
-    """Yield the cells of experiments, by default in the metric and statistic of their tables.
+    """Yield the cells of experiments, by default in the metric and statistic of their
+    tables.
 
-    ``select``: settings with their values; experiments that have no such cell are left out. ``choose``,
-    ``by``: see `choosing_of`.
+    ``select``: settings with their values; experiments that have no such cell are left
+    out. ``choose``, ``by``: see `choosing_of`.
 
     Raises
     ------
@@ -193,25 +284,40 @@ def read_cells(
     for store, manifest in zip(stores, manifests, strict=True):
         frame = store.summary()
         if select:
-            frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest.cells])]
+            frame = frame[
+                frame["run_id"].isin([cell["run_id"] for cell in manifest.cells])
+            ]
         if frame.empty or not manifest.cells:
-            lost = lost or (store.nothing_yet() if manifest.cells or not select else None)
+            lost = lost or (
+                store.nothing_yet() if manifest.cells or not select else None
+            )
             continue
         cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
         try:
-            yield with_measure(cells, choosing_of(manifest.table, choose, by), metric, statistic)
+            yield with_measure(
+                cells, choosing_of(manifest.table, choose, by), metric, statistic
+            )
         except CbmError as error:  # of what is asked, which other experiments may have
-            lost = lost or CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error))
+            lost = lost or CbmError(
+                f"{store.experiment}: " * (len(stores) > 1) + str(error)
+            )
     if lost:  # after the others are shown
         raise lost
 
 
 def with_measure(
-    cells: Cells, choosing: Choosing | None, metric: str | None = None, statistic: str | None = None
+    cells: Cells,
+    choosing: Choosing | None,
+    metric: str | None = None,
+    statistic: str | None = None,
 ) -> Cells:
-    """Return cells by a measure, as `measure_asked`; with the best values of settings, if any are chosen."""
+    """Return cells by a measure, as `measure_asked`; with the best values of settings,
+    if any are chosen.
+    """
     measure = measure_asked(cells.trials, cells.manifest.table, metric, statistic)
-    cells = replace(cells, measure=measure, cells=[cell.measured(measure) for cell in cells])
+    cells = replace(
+        cells, measure=measure, cells=[cell.measured(measure) for cell in cells]
+    )
     return choose_values(cells, choosing) if choosing else cells
 
 
@@ -221,63 +327,107 @@ def with_measure(
 def best_machines(
     store: Store, manifest: Manifest | None = None, metric: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the name or file of the best machine for each data set and each part of it that was evaluated.
+    """Return the name or file of the best machine for each data set and each part of it
+    that was evaluated.
 
-    On the validation part, the machines at the best validation value of each trial are compared by it; on
-    other parts, or for another ``metric``, the machines at the end of training by its final value. The part
-    that is usually shown comes first, a validation part before it. The machine is None where every trial on a
-    data set has diverged. ``manifest`` is the store's with some of its cells, by default with all.
+    On the validation part, the machines at the best validation value of each trial are
+    compared by it; on other parts, or for another ``metric``, the machines at the end
+    of training by its final value. The part that is usually shown comes first, a
+    validation part before it. The machine is None where every trial on a data set has
+    diverged. ``manifest`` is the store's with some of its cells, by default with all.
     """
     frame, manifest = store.summary(), manifest or store.manifest()
     if frame.empty:
         raise store.nothing_yet()
-    sets, of_data = dict[Key, list[Cell]](), [it for it in manifest.cells[0] if it.split("_")[0] == "data"]
+    sets, of_data = (
+        dict[Key, list[Cell]](),
+        [it for it in manifest.cells[0] if it.split("_")[0] == "data"],
+    )
     for cell in make_cells(Trials(frame, store), manifest, Measure(Metric(""))):
         sets.setdefault(key_of(cell.settings, of_data), []).append(cell)
     axes, found = axes_of(manifest), list[dict[str, Any]]()
     for cells in sets.values():
         rows = np.concatenate([cell.rows for cell in cells])
-        for measure in _measures_of_best(frame.iloc[rows], manifest, metric) if rows.size else ():
-            name, part, data = measure.metric.column, measure.metric.part, cells[0].settings["data"]
+        for measure in (
+            _measures_of_best(frame.iloc[rows], manifest, metric) if rows.size else ()
+        ):
+            name, part, data = (
+                measure.metric.column,
+                measure.metric.part,
+                cells[0].settings["data"],
+            )
             found.append({"data": data, "part": part, "machine": None, "metric": name})
             shown = [cell.measured(measure) for cell in cells]
-            values = [(it, cell, trial) for cell in shown for trial, it in cell.values.items()]
+            values = [
+                (it, cell, trial) for cell in shown for trial, it in cell.values.items()
+            ]
             if not (known := [one for one in values if np.isfinite(one[0])]):
                 continue
             best_of = max if measure.metric.better > 0 else min
             value, cell, trial = best_of(known, key=itemgetter(0))
             run_id = cell.settings["run_id"]
-            at_best = measure.statistic == "max" and "best" in store.machines_in(store.line(run_id, trial))
+            at_best = measure.statistic == "max" and "best" in store.machines_in(
+                store.line(run_id, trial)
+            )
             found[-1] |= {
                 "machine": str(store.machine(run_id, trial, at_best)[0]),
                 "run_id": run_id,
                 "trial": trial,
                 "value": value,
                 "when": "best validation" if at_best else "end of training",
-                "settings": {axis: text_of(cell.settings[axis]) for axis in axes if axis in cell.settings},
+                "settings": {
+                    axis: text_of(cell.settings[axis])
+                    for axis in axes
+                    if axis in cell.settings
+                },
             }
     if not any(one["machine"] for one in found):
-        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
+        raise IncompleteError(
+            f"{store.folder}: every trial has diverged; no machine is the best"
+        )
     return found
 
 
-def _measures_of_best(frame: "pd.DataFrame", manifest: Manifest, asked: str | None) -> list[Measure]:
-    """The measures that decide which machine is the best, one for each part that was evaluated."""
+def _measures_of_best(
+    frame: "pd.DataFrame", manifest: Manifest, asked: str | None
+) -> list[Measure]:
+    """The measures that decide which machine is the best, one for each part that was
+    evaluated.
+    """
     known = measured(frame)
     ranked = [name for name in known if Metric(name).better]
     if asked and asked not in known:
-        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}")
+        raise CbmError(
+            f"--metric: the results have no {asked}{did_you_mean(asked, known)}"
+        )
     if asked and asked not in ranked:
         told = f"neither more nor less of it is better; there are {', '.join(ranked)}"
         raise CbmError(f"--metric {asked}: {told}")
-    valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
+    valued = [
+        name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked
+    ]
     curves = [name for name in valued if f"{name}_final" in frame]
     watched = next((name for name in curves if Metric(name).part == "valid"), None)
-    usual = [name for name in (asked, watched, manifest.table.metric, default_metric(frame)) if name]
+    usual = [
+        name
+        for name in (asked, watched, manifest.table.metric, default_metric(frame))
+        if name
+    ]
     first = next((name for name in usual if name in valued), next(iter(usual), None))
     if first not in ranked:
         raise IncompleteError("nothing was evaluated that has a best value")
     base = first.removeprefix(Metric(first).part)
-    others = [] if asked else [name for part in ("test", "train", "valid") if (name := part + base) in curves]
+    others = (
+        []
+        if asked
+        else [
+            name
+            for part in ("test", "train", "valid")
+            if (name := part + base) in curves
+        ]
+    )
     names = dict.fromkeys([first, *others])
-    return [Measure(Metric(name), statistic="max" if name == watched else "final") for name in names]
+    return [
+        Measure(Metric(name), statistic="max" if name == watched else "final")
+        for name in names
+    ]

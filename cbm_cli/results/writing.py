@@ -1,4 +1,6 @@
-"""Writing: whole files or none, and one writer at a time in a results folder; readers never wait."""
+"""Writing: whole files or none, and one writer at a time in a results folder; readers
+never wait.
+"""
 
 import os
 import secrets
@@ -13,23 +15,30 @@ from filelock import FileLock, SoftFileLock, Timeout
 from cbm_cli.errors import CbmError
 
 FOLDERS = ("machines", "checkpoints")  # folders of files of trials
-EXPORTS = {"curves": "curve", "records": "records"}  # folders with a table for each run, and what is in it
-PART = ".cbm-*.part"  # names of files that are being written; nobody else uses such names
+EXPORTS = {
+    "curves": "curve",
+    "records": "records",
+}  # folders with a table for each run, and what is in it
+PART = (
+    ".cbm-*.part"  # names of files that are being written; nobody else uses such names
+)
 _LOCK, _WRITER = ".cbm-lock", ".cbm-writer"
 
 
 def cannot_write(path: Path, error: OSError) -> CbmError:
     """Return the error for a file that the disk refuses."""
     told = f"{path}: cannot write: {error.strerror}"
-    return CbmError(f"{told}; make room, or write elsewhere (by -o, if the command has it)")
+    return CbmError(
+        f"{told}; make room, or write elsewhere (by -o, if the command has it)"
+    )
 
 
 @contextmanager
 def replacing(path: Path, at_once: bool = True) -> Iterator[BufferedRandom]:
     """Open a file that takes the place of ``path`` at the end; CbmError if that fails.
 
-    It is on disk then, unless it need not be ``at_once``: what can be made again survives a kill, but perhaps
-    no power failure.
+    It is on disk then, unless it need not be ``at_once``: what can be made again
+    survives a kill, but perhaps no power failure.
     """
     temporary = path.parent / f".cbm-{os.getpid()}-{secrets.token_hex(6)}.part"
     try:
@@ -74,10 +83,12 @@ def write_if_changed(path: Path, content: bytes, at_once: bool = True) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only one who writes into a results folder; CbmError that names another one.
+    """Be the only one who writes into a results folder; CbmError that names another
+    one.
 
-    The lock belongs to the process: it ends with it, however it ends. If the disk has no such locks, a file
-    names the holder instead. Temporary files that an earlier writer left behind are removed.
+    The lock belongs to the process: it ends with it, however it ends. If the disk has
+    no such locks, a file names the holder instead. Temporary files that an earlier
+    writer left behind are removed.
     """
     is_new, path, writer = not folder.exists(), folder / _LOCK, folder / _WRITER
     try:
@@ -89,7 +100,9 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError:  # as on some network disks
             lock = SoftFileLock(f"{path}-held").acquire(timeout=0)
     except Timeout:
-        name = writer.read_text("utf-8", "replace") if writer.exists() else "another cbm"
+        name = (
+            writer.read_text("utf-8", "replace") if writer.exists() else "another cbm"
+        )
         told = f"{name} is writing here; wait until it has ended, or use another folder"
         raise CbmError(f"{folder}: {told}") from None
     except OSError as error:
@@ -97,10 +110,15 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         with lock:
             own = [path.parent for path in folder.glob("*/manifest.json")]
-            for left in (*folder.glob(PART), *(path for place in own for path in place.rglob(PART))):
+            for left in (
+                *folder.glob(PART),
+                *(path for place in own for path in place.rglob(PART)),
+            ):
                 with suppress(OSError):  # gone, or a folder of this name
                     left.unlink()
-            write_atomically(writer, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            write_atomically(
+                writer, f"process {os.getpid()} on {socket.gethostname()}".encode()
+            )
             try:
                 yield
             finally:

@@ -1,4 +1,6 @@
-"""The notes below a table: what it shows, the test, and what is incomplete, diverged or doubtful."""
+"""The notes below a table: what it shows, the test, and what is incomplete, diverged or
+doubtful.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,23 +15,38 @@ from cbm_cli.statistics.marks import Mark, Marking
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count
 
-_METHODS = {"exact": "exact", "ais": "AIS", "pseudo": "exact"}  # endings of what cbm evaluate adds
+_METHODS = {
+    "exact": "exact",
+    "ais": "AIS",
+    "pseudo": "exact",
+}  # endings of what cbm evaluate adds
 
 
 def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
     """Return the notes of a table of some cells with these marks."""
     tested = " ".join(_tested(marks, marking, cells.measure.metric))
-    notes = _what(cells), *chosen_note(cells), tested, *_troubles(cells, marks), *_estimates(cells)
+    notes = (
+        _what(cells),
+        *chosen_note(cells),
+        tested,
+        *_troubles(cells, marks),
+        *_estimates(cells),
+    )
     return [note for note in notes if note]
 
 
 def value_in_words(measure: Measure, evaluated: bool) -> str:
-    """Return what a value is of a trial, as ``maximum test log-likelihood during training``."""
+    """Return what a value is of a trial, as ``maximum test log-likelihood during
+    training``.
+    """
     metric, _, statistic = measure
     name = f"{metric.part} {metric.name}".strip()
     if evaluated:
         base, _, method = metric.column.rpartition("_")
-        return f"{metric.part} {Metric(base).name} ({_METHODS[method]}) of the final machine"
+        return (
+            f"{metric.part} {Metric(base).name} ({_METHODS[method]}) of the final "
+            "machine"
+        )
     best = "minimum" if metric.better == -1 else "maximum"
     return {
         "max": f"{best} {name} during training",
@@ -45,13 +62,23 @@ def chosen_key(cell: Cell) -> Key:
 
 
 def footnotes_of(cells: Iterable[Cell]) -> dict[Key, str]:
-    """Return a letter for each choice, in the order of the numbers; none where all cells have one choice."""
-    keys = {chosen_key(cell): [*cell.choice.values.values()] for cell in cells if cell.choice}
+    """Return a letter for each choice, in the order of the numbers; none where all
+    cells have one choice.
+    """
+    keys = {
+        chosen_key(cell): [*cell.choice.values.values()]
+        for cell in cells
+        if cell.choice
+    }
     with suppress(TypeError):  # what has no order stays in that of the cells
         keys = dict(sorted(keys.items(), key=lambda one: one[1]))
     if len(keys) < 2:
         return {}
-    letters = (f"{first}{second}" for first in ("", *ascii_lowercase) for second in ascii_lowercase)
+    letters = (
+        f"{first}{second}"
+        for first in ("", *ascii_lowercase)
+        for second in ascii_lowercase
+    )
     return dict(zip(keys, letters, strict=False))
 
 
@@ -78,7 +105,10 @@ def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
     if ends := sum(choice.at_end for choice in choices):
         yield f"In {count(ends, 'cell')} it is the lowest or the highest value tried."
     if lacking := sum(not choice.complete for choice in choices):
-        yield f"INCOMPLETE: in {count(lacking, 'cell')} some values lack trials; the choice may change."
+        yield (
+            f"INCOMPLETE: in {count(lacking, 'cell')} some values lack trials; the "
+            "choice may change."
+        )
 
 
 def aside_of(shown: Cell) -> str:
@@ -118,66 +148,94 @@ def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator
     tests = [(mark.claimed, mark.against_best) for mark in marks if mark.against_best]
 
     def smallest(one: Significance) -> str:
-        return f"smallest possible p with {count(one.n_pairs, pairs)}: {one.smallest_p:.2g}"
+        return (
+            f"smallest possible p with {count(one.n_pairs, pairs)}: "
+            f"{one.smallest_p:.2g}"
+        )
 
     if claims := [one for claimed, one in tests if claimed]:
         least = max(claims, key=lambda one: one.smallest_p)
-        held = f"{correction.capitalize()} correction within a row" if correction else "no correction"
+        held = (
+            f"{correction.capitalize()} correction within a row"
+            if correction
+            else "no correction"
+        )
         yield (
-            "Bold: best of the row, or not significantly different from it (two-sided Wilcoxon "
+            "Bold: best of the row, or not significantly different from it (two-sided "
+            "Wilcoxon "
             f"{test} test, α = {alpha:g}, {held}; {smallest(least)})."
         )
         if test == "signed-rank" and 2 * least.smallest_p >= alpha:
             yield (
-                f"With {count(least.n_pairs, pairs)} a difference is significant only where all pairs "
+                f"With {count(least.n_pairs, pairs)} a difference is significant only "
+                "where all pairs "
                 "agree in direction."
             )
-    if weak := [one for claimed, one in tests if not claimed and not one.powered(alpha)]:
+    if weak := [
+        one for claimed, one in tests if not claimed and not one.powered(alpha)
+    ]:
         least = max(weak, key=lambda one: one.smallest_p)
         few = f"fewer than {count(FEWEST_PAIRS, pairs)}"
         yield (
-            f"Underlined: best of a row with too few {pairs}s for the test to find any difference "
+            f"Underlined: best of a row with too few {pairs}s for the test to find "
+            "any difference "
             f"({few if least.smallest_p < alpha else smallest(least)}, α = {alpha:g}); "
             "no significance is claimed."
         )
     if not better:
         yield (
             f"No test: neither more nor less {metric.name} is better; in Python, "
-            f"table(metric={metric.column!r}, best='lowest') marks and tests the best of a row."
+            f"table(metric={metric.column!r}, best='lowest') marks and tests the best "
+            "of a row."
         )
 
 
 def _troubles(cells: Cells, marks: Sequence[Mark]) -> Iterator[str]:
-    """Count rows in which mean and test disagree, and cells with missing or diverged trials."""
+    """Count rows in which mean and test disagree, and cells with missing or diverged
+    trials.
+    """
     if disputed := sum(mark.disputed for mark in marks):
         yield (
-            f"In {count(disputed, 'row')} mean and test disagree: [better by test] marks cells that are "
-            "significantly better than the best by mean. Outliers can decide a mean, and a cell with a "
+            f"In {count(disputed, 'row')} mean and test disagree: [better by test] "
+            "marks cells that are "
+            "significantly better than the best by mean. Outliers can decide a mean, "
+            "and a cell with a "
             "diverged trial comes last."
         )
     if missing := sum(not cell.complete for cell in cells):
         number = count(len(cells.cells), "cell")
-        yield f"INCOMPLETE: {missing} of {number} without all trials, shown as [n=done/planned]."
+        yield (
+            f"INCOMPLETE: {missing} of {number} without all trials, shown as "
+            "[n=done/planned]."
+        )
     if diverged := sum(cell.diverged for cell in cells):
         yield (
-            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
+            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of "
+            "its means where not "
             "finite, last in the test."
         )
 
 
 def made_note(cells: Iterable[Cell]) -> Iterator[str]:
-    """Say how `cbm evaluate` made the values of cells, and whether it did so in several ways."""
+    """Say how `cbm evaluate` made the values of cells, and whether it did so in several
+    ways.
+    """
     ways: Counter[str] = sum((cell.made for cell in cells if cell.evaluated), Counter())
     made = [(how, n) for how, n in ways.items() if how]
     if len(made) > 1:
         parts = "; ".join(f"{how} ({count(n, 'trial')})" for how, n in made)
-        yield f"MIXED: the values were made in {len(made)} ways, and may differ by that alone: {parts}."
+        yield (
+            f"MIXED: the values were made in {len(made)} ways, and may differ by "
+            f"that alone: {parts}."
+        )
     elif made:
         yield f"Evaluated with {made[0][0]}."
 
 
 def _estimates(cells: Cells) -> Iterator[str]:
-    """Describe how values were estimated, which are impossible or doubtful, and which are left out."""
+    """Describe how values were estimated, which are impossible or doubtful, and which
+    are left out.
+    """
     yield from made_note(cells)
     if cells.measure.metric.better > 0:
         if above := sum(int(cell.impossible.sum()) for cell in cells):
@@ -185,19 +243,27 @@ def _estimates(cells: Cells) -> Iterator[str]:
             methods = {*cells.trials.frame.get("evaluate_method", [])}
             if next(iter(cells)).evaluated:
                 methods = {cells.measure.metric.column.rpartition("_")[2]}
-            remedy = f": log Z is underestimated; {remedy}" if methods != {"exact"} else ""
+            remedy = (
+                f": log Z is underestimated; {remedy}" if methods != {"exact"} else ""
+            )
             yield (
-                f"{count(above, 'trial')} above 0, which is impossible for a log-likelihood{remedy}. Their "
+                f"{count(above, 'trial')} above 0, which is impossible for a "
+                f"log-likelihood{remedy}. Their "
                 "cells (≤) are disproved, and not compared."
             )
-        if bounded := sum(int((cell.bounded & ~cell.impossible).sum()) for cell in cells):
+        if bounded := sum(
+            int((cell.bounded & ~cell.impossible).sum()) for cell in cells
+        ):
             yield (
-                f"≤: at most. Known states disprove the estimates of {count(bounded, 'trial')}; their limit "
+                "≤: at most. Known states disprove the estimates of "
+                f"{count(bounded, 'trial')}; their limit "
                 "is shown instead."
             )
         if doubtful := sum(int(cell.doubts.sum()) for cell in cells):
             yield (
-                f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the "
-                "runs of AIS, or known states or reverse AIS disprove it: it may be off by more than its "
+                f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on "
+                "fewer than a tenth of the "
+                "runs of AIS, or known states or reverse AIS disprove it: it may be "
+                "off by more than its "
                 "error."
             )

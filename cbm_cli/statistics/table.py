@@ -23,7 +23,9 @@ MOST_DIGITS = 9
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The columns of ``summary.csv`` that make the groups, rows and columns of a table."""
+    """The columns of ``summary.csv`` that make the groups, rows and columns of a
+    table.
+    """
 
     groups: tuple[str, ...]
     rows: tuple[str, ...]
@@ -56,12 +58,24 @@ class Entry(Value):
         assert cell is not None
         cost, choice = cell.measure.metric.better < 0, cell.choice
         tested = test is not None and test.powered(marking.alpha)
-        names = {"p_value": "p_value", "effect_size": "effect_size", "n_pairs": "n_pairs"}
-        names |= {f"p_value_{marking.correction}": "corrected_p"} if marking.correction else {}
+        names = {
+            "p_value": "p_value",
+            "effect_size": "effect_size",
+            "n_pairs": "n_pairs",
+        }
+        names |= (
+            {f"p_value_{marking.correction}": "corrected_p"}
+            if marking.correction
+            else {}
+        )
         marks = ("best", "bold", "underlined", "better_by_test")
         return {
             **{axis: cell.settings.get(axis) for axis in axes},
-            **({**choice.values, f"{choice.measure.metric.part}_mean": choice.mean} if choice else {}),
+            **(
+                {**choice.values, f"{choice.measure.metric.part}_mean": choice.mean}
+                if choice
+                else {}
+            ),
             "n": cell.n,
             "n_planned": cell.planned,
             "mean": cell.mean,
@@ -70,9 +84,16 @@ class Entry(Value):
             "final_mean": mean(cell.final),
             **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
             "min_update" if cost else "max_update": cell.best_update,
-            **{name: getattr(test, own) if tested else math.nan for name, own in names.items()},
+            **{
+                name: getattr(test, own) if tested else math.nan
+                for name, own in names.items()
+            },
             **dict(
-                zip(("difference", "difference_low", "difference_high"), self.verdict.difference, strict=True)
+                zip(
+                    ("difference", "difference_low", "difference_high"),
+                    self.verdict.difference,
+                    strict=True,
+                )
             ),
             **{name: getattr(self.verdict, name) for name in marks},
             "diverged": cell.diverged,
@@ -82,22 +103,41 @@ class Entry(Value):
 
     @property
     def difference(self) -> str:
-        """The difference to the best of the row with its interval, as ``-0.52 [-0.61, -0.44]``."""
+        """The difference to the best of the row with its interval, as ``-0.52 [-0.61,
+        -0.44]``.
+        """
         if not any(map(math.isfinite, self.verdict.difference[1:])):  # too few pairs
             return ""
-        middle, low, high = (decimal(number, ".3g") for number in self.verdict.difference)
+        middle, low, high = (
+            decimal(number, ".3g") for number in self.verdict.difference
+        )
         return f"{middle} [{low}, {high}]"
 
 
-def entry_of(cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[Key, str]) -> Entry:
-    """Return a cell as it is printed; ``footnotes`` has a letter for each choice in the caption."""
+def entry_of(
+    cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[Key, str]
+) -> Entry:
+    """Return a cell as it is printed; ``footnotes`` has a letter for each choice in the
+    caption.
+    """
     if cell is None:
         return Entry("–")
     flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
     flags += [f"{cell.diverged} diverged"] if cell.diverged else []
-    flags += ["best by mean"] if mark.disputed else ["better by test"] if mark.better_by_test else []
+    flags += (
+        ["best by mean"]
+        if mark.disputed
+        else ["better by test"]
+        if mark.better_by_test
+        else []
+    )
     footnote = footnotes.get(chosen_key(cell), "")
-    about: Any = {"footnote": footnote, "flags": ", ".join(flags), "cell": cell, "verdict": mark}
+    about: Any = {
+        "footnote": footnote,
+        "flags": ", ".join(flags),
+        "cell": cell,
+        "verdict": mark,
+    }
     if math.isnan(cell.mean):
         return Entry("diverged" if cell.n else "–", **about)
     aside = aside_of(cell)
@@ -123,7 +163,13 @@ class ResultsTable:
     @property
     def entries(self) -> list[Entry]:
         """All entries of planned cells, in reading order."""
-        return [entry for group in self.groups for row in group for entry in row if entry.cell]
+        return [
+            entry
+            for group in self.groups
+            for row in group
+            for entry in row
+            if entry.cell
+        ]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the long form, a line for each cell."""
@@ -134,17 +180,29 @@ class ResultsTable:
         axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
         description = manifest.description
         title = f"About: {description}" if description else ""
-        notes = caption(self.cells, [entry.verdict for entry in self.entries], self.marking)
+        notes = caption(
+            self.cells, [entry.verdict for entry in self.entries], self.marking
+        )
         corner = Label.of("-".join(map(name_of, axes.rows)))
         groups = []
         for rows in self.groups:
-            firsts = [next(entry.cell.settings for entry in row if entry.cell) for row in rows]
-            stubs = [
-                Label.join([value_of(axis, first.get(axis)) for axis in axes.rows], "-") for first in firsts
+            firsts = [
+                next(entry.cell.settings for entry in row if entry.cell) for row in rows
             ]
-            lines: list[list[Item]] = [[stub, *row] for stub, row in zip(stubs, rows, strict=True)]
-            groups.append(Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines))
-        header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
+            stubs = [
+                Label.join([value_of(axis, first.get(axis)) for axis in axes.rows], "-")
+                for first in firsts
+            ]
+            lines: list[list[Item]] = [
+                [stub, *row] for stub, row in zip(stubs, rows, strict=True)
+            ]
+            groups.append(
+                Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines)
+            )
+        header = [
+            corner,
+            *(_heading(axes.columns, settings) for settings in self.columns),
+        ]
         about = {
             "about": description,
             "metric": measure.metric.column,
@@ -155,7 +213,9 @@ class ResultsTable:
             "layout": asdict(axes),
             "notes": notes,
         }
-        return Sheet(header, groups, title, manifest.experiment, notes, self.records, about)
+        return Sheet(
+            header, groups, title, manifest.experiment, notes, self.records, about
+        )
 
 
 def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
@@ -173,18 +233,21 @@ def build_table(
 ) -> ResultsTable:
     """Arrange the cells of an experiment in a table with significance marks.
 
-    Rows, columns and groups are sorted by their first setting, then the next; values of a setting are in the
-    order of the grid. Axes that are not given are the manifest's,
-    without what another axis names; if none is given, the rows also show whatever else varies within a cell.
-    The other choices are those of ``cbm table``.
+    Rows, columns and groups are sorted by their first setting, then the next; values of
+    a setting are in the order of the grid. Axes that are not given are the manifest's,
+    without what another axis names; if none is given, the rows also show whatever else
+    varies within a cell. The other choices are those of ``cbm table``.
 
     Raises
     ------
     CbmError
-        Unknown column, test or correction; a cell of the asked-for axes within which another setting varies.
+        Unknown column, test or correction; a cell of the asked-for axes within which
+        another setting varies.
     """
     layout = _layout(cells, axes or {})
-    better = _known("best", best, {"highest": 1, "lowest": -1, None: cells.measure.metric.better})
+    better = _known(
+        "best", best, {"highest": 1, "lowest": -1, None: cells.measure.metric.better}
+    )
     _known("--test", test, TESTS)
     _known("--correction", correction, {"holm": 1, None: 0})
     if not 0 < alpha < 1:
@@ -196,10 +259,18 @@ def build_table(
     for group in places:
         rows.append([])
         for row in group:
-            values = [it.values if it and not it.impossible.any() else None for it in row]
+            values = [
+                it.values if it and not it.impossible.any() else None for it in row
+            ]
             rows[-1].append([*zip(row, mark_row(values, marking), strict=True)])
-    formats, footnotes = _digits([row for group in rows for row in group]), footnotes_of(cells)
-    groups = [[[entry_of(*one, formats, footnotes) for one in row] for row in group] for group in rows]
+    formats, footnotes = (
+        _digits([row for group in rows for row in group]),
+        footnotes_of(cells),
+    )
+    groups = [
+        [[entry_of(*one, formats, footnotes) for one in row] for row in group]
+        for group in rows
+    ]
     return ResultsTable(cells, layout, columns, groups, marking)
 
 
@@ -221,11 +292,17 @@ def _digits(rows: Sequence[Sequence[tuple[Cell | None, Mark]]]) -> Digits:
     digits = next(enough, MOST_DIGITS)
     less = max(digits - (2 if kind == "g" else 1), 0)
     spread = digits if aside != "epochs" and kind == "f" else less
-    return Digits(f".{digits}{kind}", f".{spread}{kind}", ".0f" if aside == "epochs" else f".{less}f")
+    return Digits(
+        f".{digits}{kind}",
+        f".{spread}{kind}",
+        ".0f" if aside == "epochs" else f".{less}f",
+    )
 
 
 def _distinct(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], spec: str) -> bool:
-    """Whether a significantly best mean differs, as printed, from those of cells without a mark."""
+    """Whether a significantly best mean differs, as printed, from those of cells
+    without a mark.
+    """
     return not any(
         format(best.mean, spec) == format(cell.mean, spec) and best.mean != cell.mean
         for row in rows
@@ -239,7 +316,9 @@ def _distinct(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], spec: str) -> 
 def _arranged(
     cells: Cells, layout: TableLayout
 ) -> tuple[tuple[CellSettings, ...], list[list[list[Cell | None]]]]:
-    """Return the settings of the first cell of each column, and the cells by group, row and column."""
+    """Return the settings of the first cell of each column, and the cells by group, row
+    and column.
+    """
     places: dict[Key, Cell] = {}
     groups: dict[Key, dict[Key, None]] = {}
     heads: dict[Key, CellSettings] = {}
@@ -250,44 +329,72 @@ def _arranged(
         groups.setdefault(group, {})[row] = None
         twin = places.setdefault(group + row + head, cell).settings
         if twin is not cell.settings:
-            differ = " and ".join(varying([cell.settings, twin])) or "nothing but the run"
-            told = f"would mix runs that differ in {differ}; name it in --rows or --columns"
+            differ = (
+                " and ".join(varying([cell.settings, twin])) or "nothing but the run"
+            )
+            told = (
+                f"would mix runs that differ in {differ}; name it in --rows or "
+                "--columns"
+            )
             raise CbmError(f"the cell {', '.join(group + row + head)} {told}")
     columns = in_order(heads)
     return tuple(heads[head] for head in columns), [
-        [[places.get(group + row + head) for head in columns] for row in in_order(groups[group])]
+        [
+            [places.get(group + row + head) for head in columns]
+            for row in in_order(groups[group])
+        ]
         for group in in_order(groups)
     ]
 
 
 def in_order(keys: Iterable[Key]) -> list[Key]:
-    """Sort keys by their first value, then the next, each in the order in which it first appears."""
+    """Sort keys by their first value, then the next, each in the order in which it
+    first appears.
+    """
     known = [*keys]
-    places = [{v: i for i, v in enumerate(dict.fromkeys(values))} for values in zip(*known, strict=True)]
-    return sorted(known, key=lambda key: [place[v] for place, v in zip(places, key, strict=True)])
+    places = [
+        {v: i for i, v in enumerate(dict.fromkeys(values))}
+        for values in zip(*known, strict=True)
+    ]
+    return sorted(
+        known, key=lambda key: [place[v] for place, v in zip(places, key, strict=True)]
+    )
 
 
 def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
-    """Return the asked-for axes, and the default ones without the columns that were asked for elsewhere."""
+    """Return the asked-for axes, and the default ones without the columns that were
+    asked for elsewhere.
+    """
     settings, defaults = [cell.settings for cell in cells], cells.manifest.table
     chosen = {column for cell in cells if cell.choice for column in cell.choice.values}
     for axis, name in ((axis, name) for axis, names in asked.items() for name in names):
         if name.replace(".", "_") in chosen:
-            told = "is chosen in each cell, and cannot tell cells apart; remove it, or write --choose none"
+            told = (
+                "is chosen in each cell, and cannot tell cells apart; remove it, "
+                "or write --choose none"
+            )
             raise CbmError(f"--{axis} {name}: {told}")
     named = {
-        axis: tuple(c for name in names for c in columns_named(name, settings, f"--{axis}"))
+        axis: tuple(
+            c for name in names for c in columns_named(name, settings, f"--{axis}")
+        )
         for axis, names in asked.items()
     }
     taken = {column for columns in named.values() for column in columns}
     axes = {
-        axis: named[axis] if axis in named else tuple(c for c in getattr(defaults, axis) if c not in taken)
+        axis: named[axis]
+        if axis in named
+        else tuple(c for c in getattr(defaults, axis) if c not in taken)
         for axis in ("groups", "rows", "columns")
     }
     for one, other in combinations(axes, 2):
         for column in set(axes[one]) & set(axes[other]):
-            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once")
+            raise CbmError(
+                f"{column} is named in both --{one} and --{other}; name it once"
+            )
     layout = TableLayout(**axes)
     if named:
         return layout
-    return replace(layout, rows=(*layout.rows, *telling_apart(settings, layout.axes, settings[0])))
+    return replace(
+        layout, rows=(*layout.rows, *telling_apart(settings, layout.axes, settings[0]))
+    )

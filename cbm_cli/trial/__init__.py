@@ -1,1 +1,3 @@
-"""A trial: from settings and seed to its first state, through the training loop, to its outcome."""
+"""A trial: from settings and seed to its first state, through the training loop, to its
+outcome.
+"""

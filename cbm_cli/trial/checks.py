@@ -42,9 +42,11 @@ def check(settings: Settings, data: Dataset) -> None:
 
 
 def check_table(table: TableSpec, cells: Sequence[tuple[Settings, Dataset]]) -> None:
-    """Raise CbmError for a metric, statistic or choice of a table if no cell measures what it needs.
+    """Raise CbmError for a metric, statistic or choice of a table if no cell measures
+    what it needs.
 
-    Recorders of one's own may measure anything, and so may `cbm evaluate`, whose columns end with a method.
+    Recorders of one's own may measure anything, and so may `cbm evaluate`, whose
+    columns end with a method.
     """
     metric, parts = table.metric, dict[str, str]()
     if table.choose:
@@ -57,7 +59,11 @@ def check_table(table: TableSpec, cells: Sequence[tuple[Settings, Dataset]]) -> 
     known, evaluated = dict[str, None](), set[str]()
     for settings, data in cells:
         names, measured = settings.record.names, Learner(settings, data, 0).measured
-        columns = [name for recorder in names for name in RECORDERS.get(recorder, (metric or "",))]
+        columns = [
+            name
+            for recorder in names
+            for name in RECORDERS.get(recorder, (metric or "",))
+        ]
         known |= dict.fromkeys((*measured, *columns))
         evaluated |= {name.partition("_")[0] for name in measured}
         parts = {field: part for field, part in parts.items() if part not in evaluated}
@@ -75,32 +81,53 @@ def check_table(table: TableSpec, cells: Sequence[tuple[Settings, Dataset]]) -> 
 
 
 def _check_counts(settings: Settings, data: Dataset) -> None:
-    """Raise CbmError for more evaluations, records or learning rates than a list in memory should have."""
-    total, record, rate = total_updates(settings, data), settings.record, settings.learning_rate
+    """Raise CbmError for more evaluations, records or learning rates than a list in
+    memory should have.
+    """
+    total, record, rate = (
+        total_updates(settings, data),
+        settings.record,
+        settings.learning_rate,
+    )
     intervals = {"evaluate.every": settings.every, "learning_rate.every": rate.every}
     if record.names:
         intervals["record.every"] = record.every or settings.every
-    counts = {field: total // updates_of(text, settings, data) for field, text in intervals.items() if text}
-    counts["record.window"] = sum(min(last, total) - min(first, total) for first, last in record.windows)
+    counts = {
+        field: total // updates_of(text, settings, data)
+        for field, text in intervals.items()
+        if text
+    }
+    counts["record.window"] = sum(
+        min(last, total) - min(first, total) for first, last in record.windows
+    )
     for field, count in counts.items():
         if count > MOST_STATIONS:
             raise CbmError(
-                f"comes {count:,} times in {total:,} updates; the limit is {MOST_STATIONS:,}: "
+                f"comes {count:,} times in {total:,} updates; the limit is "
+                f"{MOST_STATIONS:,}: "
                 "write a longer interval, or fewer updates",
                 field=field,
             )
 
 
 def _check_memory(settings: Settings, data: Dataset) -> None:
-    """Raise CbmError for arrays that no machine file could hold: more than `MOST_BYTES` of float32."""
-    layout, sampler, rows = layout_of(settings, data), settings.parsed_sampler, batch_rows(settings, data)
+    """Raise CbmError for arrays that no machine file could hold: more than `MOST_BYTES`
+    of float32.
+    """
+    layout, sampler, rows = (
+        layout_of(settings, data),
+        settings.parsed_sampler,
+        batch_rows(settings, data),
+    )
     units, tempered = sum(layout.sizes), sampler.temperatures > 1
     chains = sampler.temperatures if tempered else settings.chains or rows
     numbers = {
         "model.hidden": layout.width * layout.height,
         "batch": rows * units,
         "sampler" if tempered else "chains": chains * units,
-        "sampler": chains * units * sampler.steps,  # a random number for each unit and step
+        "sampler": chains
+        * units
+        * sampler.steps,  # a random number for each unit and step
     }
     if settings.evaluation == "ais":
         numbers |= {"evaluate.temperatures": settings.temperatures}
@@ -108,14 +135,17 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
     for field, count in numbers.items():
         if 4 * count > MOST_BYTES:
             raise CbmError(
-                f"takes an array of {count:,} numbers with {settings.model.hidden} hidden units; "
+                f"takes an array of {count:,} numbers with {settings.model.hidden} "
+                "hidden units; "
                 f"the limit is {MOST_BYTES // 4:,}: write a smaller number",
                 field=field,
             )
 
 
 def _check_rates(settings: Settings) -> None:
-    """Raise CbmError for numbers that are infinite, or 0 by rounding, in the float32 of training."""
+    """Raise CbmError for numbers that are infinite, or 0 by rounding, in the float32 of
+    training.
+    """
     rates = [rate for _, rate in settings.learning_rate.pieces(lambda text: 1, 2)]
     numbers = {
         "learning_rate": max(rates),
@@ -130,11 +160,15 @@ def _check_rates(settings: Settings) -> None:
             told = f"must be at most {largest:.1e}, the largest float32, not {number:g}"
             raise CbmError(told, field=field)
         if number and not np.float32(number):
-            raise CbmError(f"{number:g} is 0 in float32; write 1e-45 or more", field=field)
+            raise CbmError(
+                f"{number:g} is 0 in float32; write 1e-45 or more", field=field
+            )
 
 
 def _check_validation(settings: Settings, data: Dataset) -> None:
-    """Raise CbmError if early stopping has no validation part to watch, or if it is not evaluated."""
+    """Raise CbmError if early stopping has no validation part to watch, or if it is not
+    evaluated.
+    """
     if "valid" not in data.parts:
         raise CbmError(
             f"{data.name} has no validation part to watch; make one of some training "
@@ -143,18 +177,25 @@ def _check_validation(settings: Settings, data: Dataset) -> None:
         )
     parts = settings.evaluate.parts
     if parts and "valid" not in parts.split("+"):
-        told = f"evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
+        told = (
+            f"evaluate.parts: {parts} leaves out the validation part; write "
+            f"{parts}+valid"
+        )
         raise CbmError(told, field="early_stopping")
 
 
 def _check_sums(settings: Settings, data: Dataset) -> None:
-    """Raise CbmError for exact evaluations, phases and Fisher matrices of too many states."""
+    """Raise CbmError for exact evaluations, phases and Fisher matrices of too many
+    states.
+    """
     layout, gradient = layout_of(settings, data), settings.gradient
     sides = layout.width, layout.height
     if settings.evaluation == "exact":
         rows = max(len(part) for part in data.parts.values())
         remedy = "use method: ais (annealed importance sampling, AIS) to estimate it"
-        limits.check_likelihood(layout.sizes, min(rows, settings.evaluate.rows or rows), "evaluate", remedy)
+        limits.check_likelihood(
+            layout.sizes, min(rows, settings.evaluate.rows or rows), "evaluate", remedy
+        )
     exact = {
         "sampler": settings.parsed_sampler.exact,
         "gradient_from": settings.gradient_from == "exact",
@@ -163,8 +204,14 @@ def _check_sums(settings: Settings, data: Dataset) -> None:
     for field in (field for field, chosen in exact.items() if chosen):
         remedy = "use samples, as PT_10 or PCD-1 draw them"
         limits.check_smaller_side(field, "exact", *sides, limits.PHASE_BITS, remedy)
-    sums_states = gradient.fisher != "diagonal" or exact["sampler"] or exact["gradient_from"]
+    sums_states = (
+        gradient.fisher != "diagonal" or exact["sampler"] or exact["gradient_from"]
+    )
     if gradient.kind == "natural" and sums_states:
         limits.check_fisher(
-            "gradient", gradient.fisher, gradient.damping, *sides, "use samples and fisher: diagonal"
+            "gradient",
+            gradient.fisher,
+            gradient.damping,
+            *sides,
+            "use samples and fisher: diagonal",
         )

@@ -1,4 +1,6 @@
-"""The one training loop: a trial is a pure function of its settings, its seed and its data."""
+"""The one training loop: a trial is a pure function of its settings, its seed and its
+data.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +24,9 @@ from cbm_cli.trial.recorders import Recorder, Recording
 from cbm_cli.trial.start import total_updates, updates_of
 
 _RATE = 2_000_000  # products of numbers in a second at least, where kernels are simple
-_IMPROVEMENT = 1e-5  # of a validation cost, from one evaluation to the next, as the paper reads
+_IMPROVEMENT = (
+    1e-5  # of a validation cost, from one evaluation to the next, as the paper reads
+)
 
 
 def run_trial(
@@ -35,23 +39,28 @@ def run_trial(
 ) -> Outcome | Progress:
     """Train and evaluate one machine to the end of its trial, or until it is paused.
 
-    A trial that resumes from the Progress of a paused call (``since``, changed in place), in this process or
-    another, ends in the same bytes as one that was never stopped. ``should_pause`` is asked between calls of
-    kernels, about every half second; ``should_stop`` (by default the same) within a long evaluation, which
-    starts again when the trial resumes. ``recorders`` are the user's, by their names in the settings.
+    A trial that resumes from the Progress of a paused call (``since``, changed in
+    place), in this process or another, ends in the same bytes as one that was never
+    stopped. ``should_pause`` is asked between calls of kernels, about every half
+    second; ``should_stop`` (by default the same) within a long evaluation, which starts
+    again when the trial resumes. ``recorders`` are the user's, by their names in the
+    settings.
     """
     with one_thread():
-        return _Course(trial, data, recorders).run(since, should_pause, should_stop or should_pause)
+        return _Course(trial, data, recorders).run(
+            since, should_pause, should_stop or should_pause
+        )
 
 
 def converged(costs: Sequence[float], look_ahead: int) -> int | None:
     """Epoch of the lowest cost once a training has converged; None before.
 
-    The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the validation set was less
-    than 0.00001". Read here as: training has converged after epoch e if none of the epochs e + 1, ..., e +
-    look_ahead costs less than the epoch before it by more than 0.00001. This is known, and training
-    stops, look_ahead epochs later: more costs do not change the answer. Costs are of the epochs 1, 2, ...;
-    NaN improves on nothing.
+    The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the
+    validation set was less than 0.00001". Read here as: training has converged after
+    epoch e if none of the epochs e + 1, ..., e + look_ahead costs less than the epoch
+    before it by more than 0.00001. This is known, and training stops, look_ahead epochs
+    later: more costs do not change the answer. Costs are of the epochs 1, 2, ...; NaN
+    improves on nothing.
     """
     values = np.asarray(costs, dtype=np.float64)
     if values.size <= look_ahead:
@@ -65,16 +74,27 @@ def converged(costs: Sequence[float], look_ahead: int) -> int | None:
 
 
 class _Course:
-    """The course of one trial: pre-training, then updates and the stations at which it is evaluated."""
+    """The course of one trial: pre-training, then updates and the stations at which it
+    is evaluated.
+    """
 
-    def __init__(self, trial: Trial, data: Dataset, recorders: Mapping[str, Recorder]) -> None:
+    def __init__(
+        self, trial: Trial, data: Dataset, recorders: Mapping[str, Recorder]
+    ) -> None:
         self.settings, self.data = trial.settings, data
         seed = trial.seed
         self.learner = Learner(self.settings, data, seed)
-        self.pretraining, plan = LayerTraining(self.settings, data, seed), self.learner.plan
+        self.pretraining, plan = (
+            LayerTraining(self.settings, data, seed),
+            self.learner.plan,
+        )
         self.columns = ("update", "epoch", *self.learner.columns)
-        self.watched = valid_metric(self.columns) or ""  # nothing without a validation part
-        self.best: float | None = None  # of the evaluations after the start, as `_score` rates them
+        self.watched = (
+            valid_metric(self.columns) or ""
+        )  # nothing without a validation part
+        self.best: float | None = (
+            None  # of the evaluations after the start, as `_score` rates them
+        )
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
         self.recording = Recording(self.settings, data, seed, recorders, self.last)
@@ -100,7 +120,9 @@ class _Course:
         earlier = now.seconds
         while not should_pause():
             if not self.pretraining.is_done(now):
-                self._in_time(lambda: self.pretraining.advance(now, self.at_once), self.at_once)
+                self._in_time(
+                    lambda: self.pretraining.advance(now, self.at_once), self.at_once
+                )
                 if self.pretraining.is_done(now):
                     now.state = self._first_state(now)
                 continue
@@ -110,7 +132,11 @@ class _Course:
                     finite = self._evaluate(now, should_stop)
                 except Stopped:
                     break
-                if not finite or now.update == self.last or self._converged(now) is not None:
+                if (
+                    not finite
+                    or now.update == self.last
+                    or self._converged(now) is not None
+                ):
                     before = now.copy()
                     before.curve.pop()
                     before.best_machine, before.state.rounds[:] = best_machine, rounds
@@ -123,7 +149,9 @@ class _Course:
         return now
 
     def _next_station(self, now: Progress) -> int:
-        """The update of the next evaluation: at regular intervals, and after the last update."""
+        """The update of the next evaluation: at regular intervals, and after the last
+        update.
+        """
         return min(len(now.curve) * self.every, self.last)
 
     def _first_state(self, now: Progress) -> State:
@@ -135,32 +163,56 @@ class _Course:
         return self.learner.start()
 
     def _train(self, now: Progress) -> None:
-        """One call of the kernel: to the next evaluation at most, or through those that it can make."""
+        """One call of the kernel: to the next evaluation at most, or through those that
+        it can make.
+        """
         may_stop = self.settings.early_stopping.metric is not None
-        station, through = self._next_station(now), self.learner.exact is not None and not may_stop
-        stop = min(now.update + self.at_once, max(station, self.last - 1) if through else station)
+        station, through = (
+            self._next_station(now),
+            self.learner.exact is not None and not may_stop,
+        )
+        stop = min(
+            now.update + self.at_once,
+            max(station, self.last - 1) if through else station,
+        )
         trail, stop = self.recording.trail(now, stop)
-        stations = min(stop, self.last - 1) // self.every - now.update // self.every if through else 0
+        stations = (
+            min(stop, self.last - 1) // self.every - now.update // self.every
+            if through
+            else 0
+        )
         if stations:
             stop = station + (stations - 1) * self.every
             through_all = range(station, stop + 1, self.every)
-            self._in_time(lambda: self._train_through(now, trail, through_all), stop - now.update)
+            self._in_time(
+                lambda: self._train_through(now, trail, through_all), stop - now.update
+            )
         else:
-            self._in_time(lambda: self.learner.advance(now.state, trail, now.update, stop), stop - now.update)
+            self._in_time(
+                lambda: self.learner.advance(now.state, trail, now.update, stop),
+                stop - now.update,
+            )
             now.update = stop
         made = np.searchsorted(trail.update, now.update)
         self.recording.keep(now, Trail._make(array[:made] for array in trail))
 
     def _train_through(self, now: Progress, trail: Trail, stations: range) -> None:
         """Add the evaluations at these updates to the curve."""
-        best, batches = -np.inf if self.best is None else self.best, self.learner.plan.batches
-        rows = self.learner.advance_through(now.state, trail, now.update, stations, best)
+        best, batches = (
+            -np.inf if self.best is None else self.best,
+            self.learner.plan.batches,
+        )
+        rows = self.learner.advance_through(
+            now.state, trail, now.update, stations, best
+        )
         made = zip(stations, rows, strict=False)  # the last one may be left
         now.curve += [[update, update / batches, *row] for update, row in made]
         now.update = stations[min(len(rows), len(stations) - 1)]
 
     def _in_time(self, call: Callable[[], None], updates: int) -> None:
-        """Make a call of so many updates, and adapt how many updates the next call makes."""
+        """Make a call of so many updates, and adapt how many updates the next call
+        makes.
+        """
         began = time.perf_counter()
         call()
         seconds = time.perf_counter() - began
@@ -170,17 +222,24 @@ class _Course:
             self.at_once //= 2
 
     def _evaluate(self, now: Progress, should_stop: Callable[[], bool]) -> bool:
-        """Add a row to the curve; return whether all parameters and all values of metrics are finite."""
+        """Add a row to the curve; return whether all parameters and all values of
+        metrics are finite.
+        """
         names, values = self.learner.columns, None
         if all(np.isfinite(array).all() for array in now.state.machine):
             values = self.learner.evaluate(now.state, now.update, should_stop)
             if not all(
-                np.isfinite(value) or not better(name) for name, value in zip(names, values, strict=True)
+                np.isfinite(value) or not better(name)
+                for name, value in zip(names, values, strict=True)
             ):
                 values = None
         finite = values is not None
         now.curve.append(
-            [now.update, now.update / self.learner.plan.batches, *(values or [np.nan] * len(names))]
+            [
+                now.update,
+                now.update / self.learner.plan.batches,
+                *(values or [np.nan] * len(names)),
+            ]
         )
         if finite and self.watched and len(now.curve) > 1:
             score = self._score(now.curve[-1])
@@ -189,13 +248,20 @@ class _Course:
         return finite
 
     def _score(self, row: list[float]) -> float:
-        """The validation metric of an evaluation, so that more is better; non-finite values are the worst."""
+        """The validation metric of an evaluation, so that more is better; non-finite
+        values are the worst.
+        """
         value = float(believed(self.watched, dict(zip(self.columns, row, strict=True))))
         return better(self.watched) * value if np.isfinite(value) else -np.inf
 
     def _converged(self, now: Progress) -> int | None:
-        """Epoch of the best validation value once early stopping finds that training has converged."""
-        stops = self.settings.model.kind == "auto-encoder" or self.settings.early_stopping.metric
+        """Epoch of the best validation value once early stopping finds that training
+        has converged.
+        """
+        stops = (
+            self.settings.model.kind == "auto-encoder"
+            or self.settings.early_stopping.metric
+        )
         if not (stops and self.watched):
             return None
         how = self.settings.early_stopping
@@ -209,7 +275,9 @@ class _Course:
         found = None if end(newest) is None else end(1)
         return None if found is None else round(now.curve[found][1])
 
-    def _outcome(self, now: Progress, diverged: int | None, end: Progress | None) -> Outcome:
+    def _outcome(
+        self, now: Progress, diverged: int | None, end: Progress | None
+    ) -> Outcome:
         return Outcome(
             self.columns,
             np.array(now.curve, dtype=np.float64),

@@ -1,9 +1,11 @@
-"""Greedy layer-wise pre-training of deep Boltzmann machines by RBMs (Salakhutdinov & Hinton 2009).
+"""Greedy layer-wise pre-training of deep Boltzmann machines by RBMs (Salakhutdinov &
+Hinton 2009).
 
-Layer l + 1 is the hidden layer of an RBM on the mean activity of layer l. An inner layer of the deep machine
-has neighbours on both sides, in its RBM on one side only. So the bottom-up activations of the first RBM and
-the top-down activations of the last one are doubled in training, and the weights in between are halved
-afterwards. An inner layer gets the mean of the two biases from its RBMs, and the offset from the RBM below.
+Layer l + 1 is the hidden layer of an RBM on the mean activity of layer l. An inner
+layer of the deep machine has neighbours on both sides, in its RBM on one side only. So
+the bottom-up activations of the first RBM and the top-down activations of the last one
+are doubled in training, and the weights in between are halved afterwards. An inner
+layer gets the mean of the two biases from its RBMs, and the offset from the RBM below.
 """
 
 from typing import Any, NamedTuple
@@ -19,9 +21,17 @@ from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Layered
 from cbm_cli.results import Progress
-from cbm_cli.trial.start import first_machine, layout_of, make_plan, state_of, total_updates
+from cbm_cli.trial.start import (
+    first_machine,
+    layout_of,
+    make_plan,
+    state_of,
+    total_updates,
+)
 
-_LEVELS = 255  # mean activities go to the next layer in steps of 1/255, as grey values do
+_LEVELS = (
+    255  # mean activities go to the next layer in steps of 1/255, as grey values do
+)
 
 
 class Stage(NamedTuple):
@@ -56,7 +66,9 @@ class LayerTraining:
         return state_of(machine, stage.plan, stage.seed)
 
     def advance(self, now: Progress, at_once: int) -> None:
-        """Make up to ``at_once`` updates; at the end of a layer, keep it and start the next one."""
+        """Make up to ``at_once`` updates; at the end of a layer, keep it and start the
+        next one.
+        """
         stage = self._stage_of(now)
         stop = min(stage.updates, now.update + at_once)
         if self._training is None or self._training.state is not now.state:
@@ -74,25 +86,38 @@ class LayerTraining:
     def machine(self, now: Progress) -> Layered:
         """The deep machine, made of the layers."""
         found, last = now.pretrained, self.stages - 1
-        weights = [found[f"W_{k}"] * (1 if k in (0, last) else 0.5) for k in range(self.stages)]
+        weights = [
+            found[f"W_{k}"] * (1 if k in (0, last) else 0.5) for k in range(self.stages)
+        ]
         inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
         biases = [found["b_0"], *inner, found[f"c_{last}"]]
         names = ["mu_0", *(f"lam_{k}" for k in range(self.stages))]
         letters = self.settings.scheme.letters
-        offsets = [found[name] * (letter != "0") for name, letter in zip(names, letters, strict=True)]
+        offsets = [
+            found[name] * (letter != "0")
+            for name, letter in zip(names, letters, strict=True)
+        ]
         return Layered("dbm", tuple(weights), tuple(biases), tuple(offsets))
 
     def _stage_of(self, now: Progress) -> Stage:
         if self._stage is None or self._stage[0] != now.stage:
             k = now.stage
-            settings, data = _settings_of(self.settings, k, self.sizes[k + 1]), self._data_of(now)
+            settings, data = (
+                _settings_of(self.settings, k, self.sizes[k + 1]),
+                self._data_of(now),
+            )
             seed = streams.seed_of(self.seed, streams.LAYERS, k)
             plan = make_plan(settings, data, seed)._replace(**self._gains(k))
-            self._stage = k, Stage(settings, data, plan, seed, total_updates(settings, data))
+            self._stage = (
+                k,
+                Stage(settings, data, plan, seed, total_updates(settings, data)),
+            )
         return self._stage[1]
 
     def _gains(self, k: int) -> dict[str, Any]:
-        """Factors of activations in the RBM of layer k: 2 where the deep machine adds a second side."""
+        """Factors of activations in the RBM of layer k: 2 where the deep machine adds a
+        second side.
+        """
         twice = np.float32(2 if self.settings.pretraining.doubling else 1)
         ends = {"to_hidden": k == 0, "to_visible": k == self.stages - 1}
         return {name: twice if end else np.float32(1) for name, end in ends.items()}
@@ -105,20 +130,34 @@ class LayerTraining:
         for k in range(now.stage):
             gain, found = float(self._gains(k)["to_hidden"]), now.pretrained
             means = [
-                expit(gain * (part / np.float32(levels)) @ found[f"W_{k}"] + found[f"c_{k}"])
+                expit(
+                    gain * (part / np.float32(levels)) @ found[f"W_{k}"]
+                    + found[f"c_{k}"]
+                )
                 for part in np.array_split(rows, max(1, len(rows) // 1000))
             ]
-            rows, levels = np.round(_LEVELS * np.concatenate(means)).astype(np.uint8), _LEVELS
+            rows, levels = (
+                np.round(_LEVELS * np.concatenate(means)).astype(np.uint8),
+                _LEVELS,
+            )
         return Dataset(f"layer {now.stage} of {self.data.name}", rows, levels=levels)
 
 
 def updates_of_layer(settings: Settings, data: Dataset) -> int:
-    """Return the number of updates that pre-train one layer, which is the same for all; 0 without it."""
-    return total_updates(_settings_of(settings, 0, 1), data) if settings.pretraining.epochs else 0
+    """Return the number of updates that pre-train one layer, which is the same for all;
+    0 without it.
+    """
+    return (
+        total_updates(_settings_of(settings, 0, 1), data)
+        if settings.pretraining.epochs
+        else 0
+    )
 
 
 def pretraining_facts(settings: Settings) -> dict | None:
-    """All settings that the result of pre-training depends on, besides data and seed; None without it."""
+    """All settings that the result of pre-training depends on, besides data and seed;
+    None without it.
+    """
     if not settings.pretraining.epochs:
         return None
     layers = settings.model.layers - 1
@@ -126,7 +165,8 @@ def pretraining_facts(settings: Settings) -> dict | None:
         "model": settings.model.hidden,
         "doubling": settings.pretraining.doubling,
         "layers": [
-            _settings_of(settings, k, 1).model_dump(mode="json", exclude={"data"}) for k in range(layers)
+            _settings_of(settings, k, 1).model_dump(mode="json", exclude={"data"})
+            for k in range(layers)
         ],
     }
 
@@ -139,7 +179,9 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     return Settings(
         data=settings.data,
         model={"kind": "rbm", "hidden": hidden},
-        offsets=str(settings.scheme._replace(letters=settings.scheme.letters[layer : layer + 2])),
+        offsets=str(
+            settings.scheme._replace(letters=settings.scheme.letters[layer : layer + 2])
+        ),
         sampler=settings.sampler,
         learning_rate=how.learning_rate or settings.learning_rate.start,
         sliding_factor=sliding,

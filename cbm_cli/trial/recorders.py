@@ -1,7 +1,8 @@
 """Recorders: quantities measured along a training, chosen by name in the grid.
 
-A recorder is a function of a stack of snapshots and a context. ``docs/recorders.md`` describes what each one
-measures. Shapes are for T snapshots of a machine of N visible and M hidden units.
+A recorder is a function of a stack of snapshots and a context. ``docs/recorders.md``
+describes what each one measures. Shapes are for T snapshots of a machine of N visible
+and M hidden units.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -59,17 +60,27 @@ Recorder = Callable[[Trail, Context], Columns]
 
 
 def in_pieces(recorder: Recorder) -> Recorder:
-    """Decorate a recorder to process pieces of the stack, so that its memory does not grow with the stack."""
+    """Decorate a recorder to process pieces of the stack, so that its memory does not
+    grow with the stack.
+    """
 
     @wraps(recorder)
     def whole(snapshots: Trail, context: Context) -> Columns:
         _, n, m = snapshots.W.shape
-        most = min(max(len(context.data.train), 2 ** min(n, m)), BLOCK)  # rows or states at a time
+        most = min(
+            max(len(context.data.train), 2 ** min(n, m)), BLOCK
+        )  # rows or states at a time
         size = max(1, SCRATCH // (most * (n + m) + n * m))
         starts = range(0, len(snapshots.update), size)
-        pieces = (Trail._make(array[start : start + size] for array in snapshots) for start in starts)
+        pieces = (
+            Trail._make(array[start : start + size] for array in snapshots)
+            for start in starts
+        )
         found = [recorder(piece, context) for piece in pieces]
-        return {column: np.concatenate([part[column] for part in found]) for column in found[0]}
+        return {
+            column: np.concatenate([part[column] for part in found])
+            for column in found[0]
+        }
 
     return whole
 
@@ -78,10 +89,15 @@ def in_pieces(recorder: Recorder) -> Recorder:
 
 
 def log_likelihood(snapshots: Trail, context: Context) -> Columns:
-    """Exact mean log-likelihood of the training rows in nats, by the kernels that evaluate the curves."""
+    """Exact mean log-likelihood of the training rows in nats, by the kernels that
+    evaluate the curves.
+    """
     rows, unit = context.data.train, np.float32(context.unit)
     machines = zip(*snapshots[1:4], strict=True)
-    values = [mean_log_likelihood(*machine, rows, unit, log_partition(*machine)) for machine in machines]
+    values = [
+        mean_log_likelihood(*machine, rows, unit, log_partition(*machine))
+        for machine in machines
+    ]
     return {"log_likelihood": np.array(values)}
 
 
@@ -111,11 +127,18 @@ def _members(n: int, m: int) -> Wide:
 
 @in_pieces
 def bias_norms(snapshots: Trail, context: Context) -> Columns:
-    """Euclidean norms of b and c, and of the centered machine's biases b + W lam and c + W' mu."""
+    """Euclidean norms of b and c, and of the centered machine's biases b + W lam and c
+    + W' mu.
+    """
     W, b, c = wide(snapshots)
     centered_b = b + (W @ snapshots.lam[:, :, None])[:, :, 0]
     centered_c = c + (snapshots.mu[:, None, :] @ W)[:, 0, :]
-    biases = {"visible": b, "hidden": c, "centered_visible": centered_b, "centered_hidden": centered_c}
+    biases = {
+        "visible": b,
+        "hidden": c,
+        "centered_visible": centered_b,
+        "centered_hidden": centered_c,
+    }
     return {f"{name}_bias_norm": _norm(bias) for name, bias in biases.items()}
 
 
@@ -132,19 +155,27 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
     """
     letters, (W, b, c) = Scheme.parse(context.settings.offsets).letters, wide(snapshots)
     data = _data_means(W, c, context)
-    model = exact_moments(W, b, c)[1:] if _needs_model(context.settings) else data  # of which none is used
+    model = (
+        exact_moments(W, b, c)[1:] if _needs_model(context.settings) else data
+    )  # of which none is used
     columns = {}
     for side, k in (("visible", 0), ("hidden", 1)):
-        exact = offset_target(LETTERS[letters[k]], data[k], model[k], 1 / 2)  # the expectation of noise
+        exact = offset_target(
+            LETTERS[letters[k]], data[k], model[k], 1 / 2
+        )  # the expectation of noise
         columns[f"{side}_offset_error"] = np.abs(snapshots[4 + k] - exact).mean(axis=1)
     return columns
 
 
 @in_pieces
 def gradient_angles(snapshots: Trail, context: Context) -> Columns:
-    """Angles in degrees of the exact natural gradient to the exact standard and centered ones."""
+    """Angles in degrees of the exact natural gradient to the exact standard and
+    centered ones.
+    """
     standard, along_offsets = _exact_gradients(snapshots, context)
-    natural = natural_gradient(*wide(snapshots), standard, *_fisher_of(context.settings))
+    natural = natural_gradient(
+        *wide(snapshots), standard, *_fisher_of(context.settings)
+    )
     return {
         "angle_natural_standard": _angle(natural, standard),
         "angle_natural_centered": _angle(natural, along_offsets),
@@ -163,11 +194,16 @@ def gradient_norms(snapshots: Trail, context: Context) -> Columns:
 
 @in_pieces
 def hidden_activity(snapshots: Trail, context: Context) -> Columns:
-    """Mean of the hidden units' activities over the training rows, and the share outside [0.05, 0.95]."""
+    """Mean of the hidden units' activities over the training rows, and the share
+    outside [0.05, 0.95].
+    """
     W, _, c = wide(snapshots)
     _, activity = _data_means(W, c, context)
     extreme = (activity < EXTREME) | (activity > 1 - EXTREME)
-    return {"hidden_activity_mean": activity.mean(axis=1), "hidden_activity_extreme": extreme.mean(axis=1)}
+    return {
+        "hidden_activity_mean": activity.mean(axis=1),
+        "hidden_activity_extreme": extreme.mean(axis=1),
+    }
 
 
 @in_pieces
@@ -176,19 +212,27 @@ def reconstruction_error(snapshots: Trail, context: Context) -> Columns:
     W, b, c = wide(snapshots)
 
     def squares(x: Wide) -> Wide:
-        back = expit(hidden_mean(x, W, c) @ W.swapaxes(1, 2) + b[:, None, :])  # (T, R, N)
+        back = expit(
+            hidden_mean(x, W, c) @ W.swapaxes(1, 2) + b[:, None, :]
+        )  # (T, R, N)
         return np.square(x - back).sum(axis=(1, 2))
 
-    error = mean_over_rows(squares, context.data.train, context.unit) / context.data.width
+    error = (
+        mean_over_rows(squares, context.data.train, context.unit) / context.data.width
+    )
     return {"reconstruction_error": error}
 
 
 @in_pieces
 def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
-    """Mean free energy of the validation rows minus that of the training rows, in nats."""
+    """Mean free energy of the validation rows minus that of the training rows, in
+    nats.
+    """
     machine, parts = wide(snapshots), context.data.parts
     valid, train = (
-        mean_over_rows(lambda x: free_energy(x, *machine).sum(axis=1), rows, context.unit)
+        mean_over_rows(
+            lambda x: free_energy(x, *machine).sum(axis=1), rows, context.unit
+        )
         for rows in (parts["valid"], parts["train"])
     )
     return {"free_energy_gap": valid - train}
@@ -197,7 +241,9 @@ def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
 def pseudo_likelihood(snapshots: Trail, context: Context) -> Columns:
     """Mean over training rows of sum_i log p(x_i | all other units of x), in nats."""
     x, machines = context.data.train, zip(*wide(snapshots), strict=True)
-    found = [pseudo_log_likelihoods(*machine, x, context.unit).mean() for machine in machines]
+    found = [
+        pseudo_log_likelihoods(*machine, x, context.unit).mean() for machine in machines
+    ]
     return {"pseudo_likelihood": np.array(found)}
 
 
@@ -229,7 +275,9 @@ def _data_means(W: Wide, c: Wide, context: Context) -> tuple[Wide, Wide]:
     """<x>_d (N,) and <h>_d (T, M), over all training rows."""
     rows, unit = context.data.train, context.unit
     x_mean = unit * rows.mean(axis=0, dtype=np.float64)
-    return x_mean, mean_over_rows(lambda x: hidden_mean(x, W, c).sum(axis=1), rows, unit)
+    return x_mean, mean_over_rows(
+        lambda x: hidden_mean(x, W, c).sum(axis=1), rows, unit
+    )
 
 
 def _needs_model(settings: Settings) -> bool:
@@ -237,8 +285,12 @@ def _needs_model(settings: Settings) -> bool:
     return any(LETTERS[letter][1] for letter in Scheme.parse(settings.offsets).letters)
 
 
-def _exact_gradients(snapshots: Trail, context: Context) -> tuple[ByParameter, ByParameter]:
-    """The standard and the centered gradient; offsets that are all zero are replaced by the data means."""
+def _exact_gradients(
+    snapshots: Trail, context: Context
+) -> tuple[ByParameter, ByParameter]:
+    """The standard and the centered gradient; offsets that are all zero are replaced by
+    the data means.
+    """
     W, b, c = wide(snapshots)
     mu, lam = snapshots.mu.astype(np.float64), snapshots.lam.astype(np.float64)
     standard = standard_gradient(W, b, c, context.data.train, context.unit)
@@ -250,13 +302,21 @@ def _exact_gradients(snapshots: Trail, context: Context) -> tuple[ByParameter, B
 
 
 def _fisher_of(settings: Settings) -> tuple[str, float]:
-    """Fisher matrix of recorders and its damping, from a natural training; else joint and 0."""
+    """Fisher matrix of recorders and its damping, from a natural training; else joint
+    and 0.
+    """
     gradient = settings.gradient
-    return (gradient.fisher, gradient.damping) if gradient.kind == "natural" else ("joint", 0.0)
+    return (
+        (gradient.fisher, gradient.damping)
+        if gradient.kind == "natural"
+        else ("joint", 0.0)
+    )
 
 
 def _angle(one: ByParameter, other: ByParameter) -> Wide:
-    """Angle in degrees between two updates of all parameters (T,); NaN if one of them is zero."""
+    """Angle in degrees between two updates of all parameters (T,); NaN if one of them
+    is zero.
+    """
     u, v = one.flat(), other.flat()
     with np.errstate(invalid="ignore", divide="ignore"):
         cosine = (u * v).sum(axis=1) / (_norm(u) * _norm(v))
@@ -271,7 +331,8 @@ def _norm(vectors: Wide) -> Wide:
 
 
 def check_recorders(settings: Settings, data: Dataset) -> None:
-    """Raise CbmError for recorders of an RBM that do not suit its size, its scheme or the data set.
+    """Raise CbmError for recorders of an RBM that do not suit its size, its scheme or
+    the data set.
 
     The user's own recorders are not checked.
     """
@@ -281,13 +342,17 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
         told = "free_energy_gap needs a validation part; this data set has none"
         raise CbmError(told, field="record")
     if "gradient_angles" in names and _fisher_of(settings)[0] != "diagonal":
-        limits.check_fisher("record", *_fisher_of(settings), n, m, "remove gradient_angles")
+        limits.check_fisher(
+            "record", *_fisher_of(settings), n, m, "remove gradient_angles"
+        )
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
     if _needs_model(settings):
         summing.add("offset_error")
     for name in names:
         if name in summing:
-            limits.check_smaller_side("record", name, n, m, limits.RECORDER_BITS, "remove it")
+            limits.check_smaller_side(
+                "record", name, n, m, limits.RECORDER_BITS, "remove it"
+            )
 
 
 def record(
@@ -300,57 +365,80 @@ def record(
 ) -> Columns:
     """Return the columns (T,) of the named recorders, in the order of the names.
 
-    ``own`` holds the user's recorders by name, see `compile_recorder`. All columns are NaN for a snapshot
-    that is not finite. A recorder of the user that fails, that returns a column of another one's name, or one
-    that is not among those of earlier snapshots (``known``), gives no columns: ``flaws`` gets the reason, and
-    it is not called again.
+    ``own`` holds the user's recorders by name, see `compile_recorder`. All columns are
+    NaN for a snapshot that is not finite. A recorder of the user that fails, that
+    returns a column of another one's name, or one that is not among those of earlier
+    snapshots (``known``), gives no columns: ``flaws`` gets the reason, and it is not
+    called again.
     """
     flaws = {} if flaws is None else flaws
     recorders = {**_FUNCTIONS, **(own or {})}
     arrays, finite = snapshots[1:], np.True_
     if not all(np.isfinite(array).all() for array in arrays):
-        finite = np.logical_and.reduce([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays])
+        finite = np.logical_and.reduce(
+            [np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays]
+        )
         # Zeros replace a diverged machine, so that no recorder has to handle it.
-        zeroed = (np.where(finite.reshape(-1, *[1] * (a.ndim - 1)), a, a.dtype.type(0)) for a in arrays)
+        zeroed = (
+            np.where(finite.reshape(-1, *[1] * (a.ndim - 1)), a, a.dtype.type(0))
+            for a in arrays
+        )
         snapshots = Trail(snapshots.update, *zeroed)
     columns: Columns = {}
     for name in (name for name in names if name not in flaws):
         try:
             found = recorders[name](snapshots, context)
             for column in found:
-                flaw = "exists already; rename it" if column in columns or column in _TAKEN else ""
+                flaw = (
+                    "exists already; rename it"
+                    if column in columns or column in _TAKEN
+                    else ""
+                )
                 if known is not None and column not in known:
                     flaw = "it did not return before"
                 if flaw:
-                    raise CbmError(f"{name} returns a column {column}, which {flaw}", field="record")
+                    raise CbmError(
+                        f"{name} returns a column {column}, which {flaw}",
+                        field="record",
+                    )
         except CbmError as error:
             if name not in (own or {}) or isinstance(error.__cause__, SystemExit):
                 raise
             flaws[name] = str(error)
         else:
             columns |= found
-    return {column: np.where(finite, values, np.nan) for column, values in columns.items()}
+    return {
+        column: np.where(finite, values, np.nan) for column, values in columns.items()
+    }
 
 
 class Recording:
     """The records of one trial.
 
-    Snapshots become records in groups of a fixed size, counted from the start of the trial. This is fast, and
-    gives the same bytes wherever the trial was stopped.
+    Snapshots become records in groups of a fixed size, counted from the start of the
+    trial. This is fast, and gives the same bytes wherever the trial was stopped.
     """
 
     def __init__(
-        self, settings: Settings, data: Dataset, seed: int, own: Mapping[str, Recorder], last: int
+        self,
+        settings: Settings,
+        data: Dataset,
+        seed: int,
+        own: Mapping[str, Recorder],
+        last: int,
     ) -> None:
         self.names, self.own = settings.record.names, own
         self.context = Context(data, settings, seed)
         self.marks = _marks(settings, data, last)
         n, m = self.shape = data.width, settings.model.hidden_layers(data.width)[0]
         self.group = max(1, min(1000, GROUP_BYTES // (4 * (n + 1) * (m + 1))))
-        self.buffer = empty_trail(n, m, range(self.group if len(self.marks) else 0))  # of a group
+        self.buffer = empty_trail(
+            n, m, range(self.group if len(self.marks) else 0)
+        )  # of a group
 
     def trail(self, now: Progress, last: int) -> tuple[Trail, int]:
-        """Return an empty trail for the updates before ``last``, and the end of the stretch.
+        """Return an empty trail for the updates before ``last``, and the end of the
+        stretch.
 
         The stretch ends early where a group is whole.
         """
@@ -372,14 +460,19 @@ class Recording:
             return
         pending = trail._asdict()
         if now.pending and len(now.pending["update"]):
-            pending = {name: np.concatenate([now.pending[name], array]) for name, array in pending.items()}
+            pending = {
+                name: np.concatenate([now.pending[name], array])
+                for name, array in pending.items()
+            }
         if len(pending["update"]) >= self.group:
             self._record(now, pending)
             pending = {}
         now.pending = pending
 
     def finish(self, now: Progress) -> None:
-        """Record the final machine if training reached the last update, and all pending snapshots."""
+        """Record the final machine if training reached the last update, and all pending
+        snapshots.
+        """
         if len(self.marks) and self.marks[-1] == now.update:
             # Copies, since a recorder of the user may change its arrays.
             end = (array[None].copy() for array in now.state.machine)
@@ -390,7 +483,9 @@ class Recording:
 
     def _record(self, now: Progress, group: dict[str, NDArray]) -> None:
         known = now.recorded if now.records else None
-        found = record(self.names, Trail(**group), self.context, self.own, now.flaws, known)
+        found = record(
+            self.names, Trail(**group), self.context, self.own, now.flaws, known
+        )
         if known is None:
             now.recorded = tuple(found)
         empty = np.full(len(group["update"]), np.nan)
@@ -399,11 +494,15 @@ class Recording:
 
 
 def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
-    """Updates to record, in order: at regular intervals, in windows, and the last one."""
+    """Updates to record, in order: at regular intervals, in windows, and the last
+    one.
+    """
     how = settings.record
     if not how.names:
         return np.empty(0, np.int64)
     every = updates_of(how.every or settings.every, settings, data)
     windows = [np.arange(start, min(stop, last) + 1) for start, stop in how.windows]
-    marks = np.sort(np.concatenate([np.arange(0, last + 1, every), [last], *windows]), kind="stable")
+    marks = np.sort(
+        np.concatenate([np.arange(0, last + 1, every), [last], *windows]), kind="stable"
+    )
     return marks[np.append(True, marks[1:] > marks[:-1])].astype(np.int64)

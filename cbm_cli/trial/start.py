@@ -1,4 +1,6 @@
-"""Turn settings and data of a trial into the plan and the state that the kernels work on."""
+"""Turn settings and data of a trial into the plan and the state that the kernels work
+on.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -32,31 +34,49 @@ def batch_rows(settings: Settings, data: Dataset) -> int:
 
 
 def total_updates(settings: Settings, data: Dataset) -> int:
-    """Updates of the whole training; the last incomplete batch of an epoch is dropped."""
+    """Updates of the whole training; the last incomplete batch of an epoch is
+    dropped.
+    """
     return settings.updates or updates_of(f"{settings.epochs} epochs", settings, data)
 
 
 def updates_of(interval: str, settings: Settings, data: Dataset) -> int:
     """Updates in an interval such as ``50 updates`` or ``1 epoch``."""
     number, unit = interval.split()
-    return int(number) * (len(data.train) // batch_rows(settings, data) if unit.startswith("epoch") else 1)
+    return int(number) * (
+        len(data.train) // batch_rows(settings, data) if unit.startswith("epoch") else 1
+    )
 
 
 # The plan
 
 
 def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
-    """Turn the settings into the numbers of a Plan; the seed is the key of every random number."""
-    sampler, layout, batch = settings.parsed_sampler, layout_of(settings, data), batch_rows(settings, data)
-    total, kind, origin = total_updates(settings, data), settings.model.kind, settings.offsets_from
-    pieces = settings.learning_rate.pieces(lambda text: updates_of(text, settings, data), total)
+    """Turn the settings into the numbers of a Plan; the seed is the key of every random
+    number.
+    """
+    sampler, layout, batch = (
+        settings.parsed_sampler,
+        layout_of(settings, data),
+        batch_rows(settings, data),
+    )
+    total, kind, origin = (
+        total_updates(settings, data),
+        settings.model.kind,
+        settings.offsets_from,
+    )
+    pieces = settings.learning_rate.pieces(
+        lambda text: updates_of(text, settings, data), total
+    )
     firsts, rates = zip(*pieces, strict=True)
     decay = settings.weight_decay
     return Plan(
         seed=np.uint64(seed),
         batch=batch,
         rows=settings.chains or batch,
-        offsets=_offset_plan(settings.scheme, origin, settings.sliding_factor, kind, layout.sizes),
+        offsets=_offset_plan(
+            settings.scheme, origin, settings.sliding_factor, kind, layout.sizes
+        ),
         spans=layout.spans(),
         visible=data.width,
         rates=np.array(rates, np.float32),
@@ -77,18 +97,28 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
 
 @lru_cache
 def _offset_plan(
-    scheme: Scheme, origin: str, sliding: SlidingFactor, kind: str, sizes: tuple[int, ...]
+    scheme: Scheme,
+    origin: str,
+    sliding: SlidingFactor,
+    kind: str,
+    sizes: tuple[int, ...],
 ) -> OffsetPlan:
-    """Shares and sliding factor of the offset of every unit, which most trials of a run have in common."""
+    """Shares and sliding factor of the offset of every unit, which most trials of a run
+    have in common.
+    """
     mixes, factors = [], []
     for layer, (letter, size) in enumerate(zip(scheme.letters, sizes, strict=True)):
-        shares = np.array(LETTERS["r" if origin == "random" and letter != "0" else letter], np.float32)
+        shares = np.array(
+            LETTERS["r" if origin == "random" and letter != "0" else letter], np.float32
+        )
         mixes.append(np.tile(shares[:, None], (1, size)))
         factor = (sliding.hidden if layer else sliding.visible) if scheme.sliding else 1
         factors.append(np.full(size, factor, np.float32))
     mu_mix, lam_mix = sides_of(mixes, mixes, kind)
     noisy = bool(mu_mix[3].any() or lam_mix[3].any())
-    return OffsetPlan(mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy)
+    return OffsetPlan(
+        mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy
+    )
 
 
 # The start
@@ -97,10 +127,11 @@ def _offset_plan(
 def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
     """The machine before the first update, with plain biases.
 
-    W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k starts from the same
-    weights in every cell of an experiment. The visible biases are the inverse sigmoid of the data mean,
-    clipped to [0.001, 0.999], Eq. (17), or zero; all other biases are 0. Offsets start at 0 for the letter 0,
-    visible ones of d, m and a at the data mean, and all others at 1/2.
+    W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k
+    starts from the same weights in every cell of an experiment. The visible biases are
+    the inverse sigmoid of the data mean, clipped to [0.001, 0.999], Eq. (17), or zero;
+    all other biases are 0. Offsets start at 0 for the letter 0, visible ones of d, m
+    and a at the data mean, and all others at 1/2.
     """
     sizes, model = layout_of(settings, data).sizes, settings.model
     normal = streams.generator(seed, streams.START).standard_normal
@@ -110,18 +141,26 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
     if settings.init == "inverse-sigmoid":
         biases[0] = inverse_sigmoid(np.clip(mean, 0.001, 0.999))
     letters = settings.scheme.letters
-    offsets = [np.full(size, 0.5 * (letter != "0")) for letter, size in zip(letters, sizes, strict=True)]
+    offsets = [
+        np.full(size, 0.5 * (letter != "0"))
+        for letter, size in zip(letters, sizes, strict=True)
+    ]
     if letters[0] in "dma":
         offsets[0] = mean
     machine = Layered(model.kind, tuple(weights), tuple(biases), tuple(offsets))
     if model.kind != "auto-encoder":
         return machine
-    return machine._replace(decoder_biases=tuple(biases[1:-1]), decoder_offsets=tuple(offsets[1:-1]))
+    return machine._replace(
+        decoder_biases=tuple(biases[1:-1]), decoder_offsets=tuple(offsets[1:-1])
+    )
 
 
 def state_of(machine: Layered, plan: Plan, seed: int) -> State:
     """The state of a machine, with fresh chains at random states."""
-    arrays, random = kernel_arrays(machine), streams.generator(seed, streams.CHAINS).random
+    arrays, random = (
+        kernel_arrays(machine),
+        streams.generator(seed, streams.CHAINS).random,
+    )
     shape = plan.temperatures if plan.temperatures > 1 else plan.rows, len(arrays.c)
     W, b, c, mu, lam = map(aligned, arrays)
     state = State(W, b, c, mu, lam, np.zeros(3, np.int64))
@@ -140,8 +179,13 @@ def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layere
     kind, machine = settings.model.kind, state.machine
     if kind != "auto-encoder":
         layout = Layout(tuple(sizes))
-        biases, offsets = layout.layers(machine.b, machine.c), layout.layers(machine.mu, machine.lam)
-        return Layered(kind, tuple(layout.weights(machine.W)), tuple(biases), tuple(offsets))
+        biases, offsets = (
+            layout.layers(machine.b, machine.c),
+            layout.layers(machine.mu, machine.lam),
+        )
+        return Layered(
+            kind, tuple(layout.weights(machine.W)), tuple(biases), tuple(offsets)
+        )
     pairs = pairs_of(machine, sizes)
     return Layered(
         kind,
@@ -156,30 +200,49 @@ def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layere
 # A start from another machine
 
 
-def start_from_machine(settings: Settings, data: Dataset, seed: int, machine: Layered) -> State:
-    """Return the state before the first update of a training that starts from a machine.
+def start_from_machine(
+    settings: Settings, data: Dataset, seed: int, machine: Layered
+) -> State:
+    """Return the state before the first update of a training that starts from a
+    machine.
 
-    Weights, plain biases and offsets are those of the machine, so that it is the same function under every
-    scheme; offsets of the letter 0 are 0, and offsets of a fixed visible layer (``sliding_factor: {visible:
-    0}``) the data mean. Chains and everything else are new. Call `check_machine` first.
+    Weights, plain biases and offsets are those of the machine, so that it is the same
+    function under every scheme; offsets of the letter 0 are 0, and offsets of a fixed
+    visible layer (``sliding_factor: {visible: 0}``) the data mean. Chains and
+    everything else are new. Call `check_machine` first.
     """
     letters = Scheme.parse(settings.offsets).letters
-    offsets = [o * (letter != "0") for o, letter in zip(machine.offsets, letters, strict=True)]
+    offsets = [
+        o * (letter != "0") for o, letter in zip(machine.offsets, letters, strict=True)
+    ]
     if not settings.sliding_factor.visible and letters[0] == "d":
         offsets[0] = data.train.mean(axis=0, dtype=np.float64) / data.levels
-    inner = [o * (letter != "0") for o, letter in zip(machine.decoder_offsets, letters[1:-1], strict=False)]
+    inner = [
+        o * (letter != "0")
+        for o, letter in zip(machine.decoder_offsets, letters[1:-1], strict=False)
+    ]
     machine = machine._replace(offsets=tuple(offsets), decoder_offsets=tuple(inner))
     return state_of(machine, make_plan(settings, data, seed), seed)
 
 
-def check_machine(settings: Settings, data: Dataset, machine: Layered, path: Path) -> None:
+def check_machine(
+    settings: Settings, data: Dataset, machine: Layered, path: Path
+) -> None:
     """Raise CbmError for a machine of another kind or shape than in the settings."""
     model = settings.model
     if machine.kind != model.kind:
-        told = f"{path}: is a machine of kind {machine.kind}; the model is of kind {model.kind}"
+        told = (
+            f"{path}: is a machine of kind {machine.kind}; the model is of kind "
+            f"{model.kind}"
+        )
         raise CbmError(told)
     layers = (data.width, *model.hidden_layers(data.width))
     if machine.sizes != layers:
-        found, expected = ("-".join(map(str, sizes)) for sizes in (machine.sizes, layers))
-        told = f"{path}: has layers of {found} units; the model on {data.name} has {expected}"
+        found, expected = (
+            "-".join(map(str, sizes)) for sizes in (machine.sizes, layers)
+        )
+        told = (
+            f"{path}: has layers of {found} units; the model on {data.name} has "
+            f"{expected}"
+        )
         raise CbmError(told)

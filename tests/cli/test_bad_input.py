@@ -1,4 +1,6 @@
-"""A user's mistake gives one message that names the place and the remedy; exit code 2."""
+"""A user's mistake gives one message that names the place and the remedy; exit code
+2.
+"""
 
 from pathlib import Path
 
@@ -18,10 +20,20 @@ def with_line(text, line):
     return text.replace("batch: full", f"batch: full\n    {line}") if line else text
 
 
-LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
-LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
-HUGE = LARGE.replace("size: 20", "size: 40").replace("17", "40").replace("none", "exact")
-TABLES = "metric: train_loglikelihood", "statistic: best-valid", "choose: offsets, by: test"
+LARGE = GRID.replace(
+    "name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2"
+)
+LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace(
+    "method: exact", "method: none"
+)
+HUGE = (
+    LARGE.replace("size: 20", "size: 40").replace("17", "40").replace("none", "exact")
+)
+TABLES = (
+    "metric: train_loglikelihood",
+    "statistic: best-valid",
+    "choose: offsets, by: test",
+)
 MISSPELT, BY_VALID, BY_TEST = (GRID.replace("scale: total", it) for it in TABLES)
 MARGINAL = "gradient: {kind: natural, fisher: marginal}"
 
@@ -37,8 +49,18 @@ def drawn_by(sampler):
         (GRID.replace("batch: full", "shuffle: true"), "", "4 batch", "100 8"),
         (drawn_by("PCD-99999999999"), "", "8 sampler", "5,599,999,999,944"),
         (drawn_by("PT_99999999999"), "", "8 sampler", "699,999,999,993"),
-        (GRID.replace("hidden: 3", "hidden: 1e15"), "", "6 model.hidden", "4,000,000,000,000,000"),
-        (GRID.replace("exact", "ais, runs: 1e15"), "", "12 evaluate.runs", "7,000,000,000,000,000"),
+        (
+            GRID.replace("hidden: 3", "hidden: 1e15"),
+            "",
+            "6 model.hidden",
+            "4,000,000,000,000,000",
+        ),
+        (
+            GRID.replace("exact", "ais, runs: 1e15"),
+            "",
+            "12 evaluate.runs",
+            "7,000,000,000,000,000",
+        ),
         (MISSPELT, "", "13 table.metric", "train_log_likelihood"),
         (BY_VALID, "", "13 table.statistic", "hold_out:"),
         (BY_TEST, "", "13 table.by", "hold_out_test:"),
@@ -50,7 +72,9 @@ def drawn_by(sampler):
         (GRID, MARGINAL, "12 gradient", "2^4 15 19 0.01"),
     ],
 )
-def test_what_a_machine_cannot_have_is_refused_once_with_the_way_out(text, line, told, named):
+def test_what_a_machine_cannot_have_is_refused_once_with_the_way_out(
+    text, line, told, named
+):
     place, field = told.split()
     Path("grid.yaml").write_text(with_line(text, line))
     refused = cbm("run", "grid.yaml", "-j", 0, code=2)
@@ -62,19 +86,23 @@ def test_what_a_machine_cannot_have_is_refused_once_with_the_way_out(text, line,
 DIAGONAL = "gradient: {kind: natural, fisher: diagonal}"
 
 
-@pytest.mark.parametrize("text", [GRID.replace("full", "8"), with_line(LARGE, DIAGONAL)])
+@pytest.mark.parametrize(
+    "text", [GRID.replace("full", "8"), with_line(LARGE, DIAGONAL)]
+)
 def test_a_batch_of_all_rows_and_the_way_out_for_large_machines_are_allowed(text):
     cells = read_grid("grid.yaml", text=text).experiments["bars"].cells
     assert [check(cell, load(cell.data)) for cell in cells] == [None] * 4
 
 
 def test_results_that_cannot_be_written_are_refused(monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)  # of a folder that is read-only, to root too
+    monkeypatch.setattr(
+        "os.access", lambda *_: False
+    )  # of a folder that is read-only, to root too
     assert problems_of(cbm("run", "grid.yaml", "-o", "out", code=2)) == [("-o out", "")]
 
 
-# A command in a folder with grid.yaml, its results in out, a machine of 4x3 units and rows; then
-# what is said, whatever is around it.
+# A command in a folder with grid.yaml, its results in out, a machine of 4x3 units and
+# rows; then what is said, whatever is around it.
 REFUSED = """
 init -o grid.txt -> Error: -o grid.txt:
 run -> Error: experiments.yaml:|`cbm init`

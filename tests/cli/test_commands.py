@@ -1,4 +1,6 @@
-"""The commands and options that a user finds in --help are those of the product, and no others."""
+"""The commands and options that a user finds in --help are those of the product, and no
+others.
+"""
 
 import re
 
@@ -12,15 +14,20 @@ OPTIONS = {
     "": "--version",
     "data": "",
     "init": "--paper -o",
-    "run": "-o -j --trials --set --dry-run --scheduler --available --no-code --fail-fast",
+    "run": (
+        "-o -j --trials --set --dry-run --scheduler --available --no-code --fail-fast"
+    ),
     "ls": "--json",
     "best": "--metric --select --json",
-    "table": "-f --select --choose --by --rows --columns --metric --statistic --test --alpha "
+    "table": "-f --select --choose --by --rows --columns --metric --statistic --test "
+    "--alpha "
     "--correction",
-    "plot": "-o --size --select --choose --by --metric --panels --x --xlim --ylim --log --smooth "
+    "plot": "-o --size --select --choose --by --metric --panels --x --xlim --ylim "
+    "--log --smooth "
     "--statistic --data --layer --title",
     "report": "-o",
-    "evaluate": "--exact --ais --pseudo --select --data --temperatures --runs --rows --seed -j "
+    "evaluate": "--exact --ais --pseudo --select --data --temperatures --runs --rows "
+    "--seed -j "
     "--again --json",
     "sample": "-n --given --sampler --steps --seed -o",
     "features": "--data --layer -o",
@@ -49,11 +56,15 @@ def test_a_misspelt_command_is_answered_with_the_one_that_was_meant():
 
 
 @pytest.mark.parametrize(("name", "command"), [*commands(main)])
-def test_a_command_has_the_options_of_the_product_and_a_help_of_80_columns(name, command):
+def test_a_command_has_the_options_of_the_product_and_a_help_of_80_columns(
+    name, command
+):
     text = command.get_help(click.Context(command, info_name=name, terminal_width=78))
     assert max(map(len, text.splitlines())) <= 80
     assert not re.search(r"(?m)^  .*\.\.\.$", text)
     found = [{*one.opts} for one in command.params if isinstance(one, click.Option)]
     expected = OPTIONS[name].split()
-    assert [option for option in expected if not any(option in names for names in found)] == []
+    assert [
+        option for option in expected if not any(option in names for names in found)
+    ] == []
     assert [names for names in found if not names & {*expected}] == []

@@ -1,4 +1,6 @@
-"""cbm evaluate: over results of which some have diverged or are damaged, and over files."""
+"""cbm evaluate: over results of which some have diverged or are damaged, and over
+files.
+"""
 
 import csv
 import json
@@ -25,7 +27,14 @@ from tests.pictures import figure_of
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    words = ["--set", "sampler=CD-1", "--set", "updates=40", "--set", "weight_decay=[0,1e30]"]
+    words = [
+        "--set",
+        "sampler=CD-1",
+        "--set",
+        "updates=40",
+        "--set",
+        "weight_decay=[0,1e30]",
+    ]
     return run_grid(GRID, *words, folder=tmp_path_factory.mktemp("evaluate"))
 
 
@@ -49,7 +58,9 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
     _, head, *cells = map(str.split, result.stdout.splitlines())
     places = [head.index(name) for name in ("offsets", column, "trials")]
     shown = [tuple(cell[place] for place in places) for cell in cells]
-    found = pd.DataFrame(sound()).astype({column: float}).groupby("offsets")[column].mean()
+    found = (
+        pd.DataFrame(sound()).astype({column: float}).groupby("offsets")[column].mean()
+    )
     assert shown == [(scheme, f"{mean:.4f}", "2") for scheme, mean in found.items()]
     lines = cbm("evaluate", "out", "--exact", "--json", "-j", 0).stdout.splitlines()
     told = {"experiment", "trial", column, "exact_log_z", "exact_rows", "exact_version"}
@@ -72,7 +83,9 @@ TABLE = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
 
 def stop_after(trials, **how):
     """Evaluate some trials, as if the command were stopped then."""
-    with closing(evaluate_trials(Results(Path("out")).store("bars"), Method(**how))) as evaluating:
+    with closing(
+        evaluate_trials(Results(Path("out")).store("bars"), Method(**how))
+    ) as evaluating:
         return [*islice((one for one in evaluating if not one.diverged), trials)]
 
 
@@ -83,7 +96,9 @@ def test_an_evaluation_continues_where_it_stopped():
     assert {row["ais_temperatures"] for row in sound()} == {"30"}
     whole = Path("out/bars/summary.csv").read_bytes()
     assert cbm("evaluate", "out", *AIS, "-j", 0).stdout == result.stdout
-    assert cbm("evaluate", "out", *AIS, "-j", 2, "--again").stdout == result.stdout  # by workers
+    assert (
+        cbm("evaluate", "out", *AIS, "-j", 2, "--again").stdout == result.stdout
+    )  # by workers
     assert Path("out/bars/summary.csv").read_bytes() == whole
 
 
@@ -133,7 +148,9 @@ def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     rows = cbm_package.data("bars-and-stripes", size=2)["train"]
     expected = cbm_package.load(name).pseudo_likelihood(rows).mean()
     assert float(row["train_pseudo_likelihood_pseudo"]) == pytest.approx(expected)
-    told = json.loads(cbm("evaluate", name, "--pseudo", "--data", bars, "--json").stdout)
+    told = json.loads(
+        cbm("evaluate", name, "--pseudo", "--data", bars, "--json").stdout
+    )
     assert told["pseudo_likelihood"]["mean"] == pytest.approx(expected)
 
 
@@ -143,12 +160,22 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
     np.savez("rows.npz", train=rows[:9], test=rows[9:])
     np.save("test.npy", rows[9:])
     words = "m.npz", "--exact", "--data"
-    train, test = map(json.loads, cbm("evaluate", *words, "rows.npz", "--json").stdout.splitlines())
-    assert (train["part"], train["log_likelihood"]["n"], test.pop("part")) == ("train", 9, "test")
+    train, test = map(
+        json.loads, cbm("evaluate", *words, "rows.npz", "--json").stdout.splitlines()
+    )
+    assert (train["part"], train["log_likelihood"]["n"], test.pop("part")) == (
+        "train",
+        9,
+        "test",
+    )
     assert test == json.loads(cbm("evaluate", *words, "test.npy", "--json").stdout)
     shown = cbm("evaluate", *words, "rows.npz").stdout
-    assert re.search(rf"(?s)train\n.*\(9 rows\).*test\n.*\({len(rows) - 9} rows\)", shown)
-    Path("narrow.svm").write_text("1 1:1 3:1\n-1 2:1\n")  # as wide as the machine all the same
+    assert re.search(
+        rf"(?s)train\n.*\(9 rows\).*test\n.*\({len(rows) - 9} rows\)", shown
+    )
+    Path("narrow.svm").write_text(
+        "1 1:1 3:1\n-1 2:1\n"
+    )  # as wide as the machine all the same
     assert "(2 rows)" in cbm("evaluate", *words, "narrow.svm").stdout
 
 
@@ -156,14 +183,22 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
 def test_without_rows_log_z_and_its_proved_bound_are_printed(layers, kind):
     machine = nets.layered(layers, 1)
     np.savez("m.npz", **nets.machine_file(machine, kind))
-    expected = np.logaddexp.reduce(-nets.layered_energy(machine, nets.all_states(layers)))
+    expected = np.logaddexp.reduce(
+        -nets.layered_energy(machine, nets.all_states(layers))
+    )
     exact = json.loads(cbm("evaluate", "m.npz", "--exact", "--json").stdout)
     assert exact["log_z_centered"] == pytest.approx(expected, abs=1e-5)
     said = cbm("evaluate", "m.npz", "--ais", "--json", "--temperatures", "1000")
     found = json.loads(said.stdout)
-    assert abs(found["log_z_centered"] - expected) < 4 * found["log_z_standard_error"] + 1e-3
+    assert (
+        abs(found["log_z_centered"] - expected)
+        < 4 * found["log_z_standard_error"] + 1e-3
+    )
     assert exact["log_z"] - 2 < found["log_z_at_least"] < exact["log_z"] + 1e-4
-    assert abs(found["reverse_log_z"] - exact["log_z"]) < 5 * found["reverse_log_z_standard_error"]
+    assert (
+        abs(found["reverse_log_z"] - exact["log_z"])
+        < 5 * found["reverse_log_z_standard_error"]
+    )
     assert holds(said.stderr, "m.npz|--data|log Z|chains")
     assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
 
@@ -173,6 +208,11 @@ def test_a_doubtful_estimate_of_a_deep_machine_advises_more_temperatures():
     np.savez("rows.npz", train=(rows := nets.visible_rows(nets.TWO)), test=rows)
     few = "--ais", "--runs", 2, "--temperatures", 3
     said = cbm("evaluate", "m.npz", *few, "--data", "rows.npz", "--json")
-    assert [json.loads(line)["doubtful"] for line in said.stdout.splitlines()] == [True, True]
-    [warning] = filter(None, said.stderr.splitlines())  # once: log Z is that of both parts
+    assert [json.loads(line)["doubtful"] for line in said.stdout.splitlines()] == [
+        True,
+        True,
+    ]
+    [warning] = filter(
+        None, said.stderr.splitlines()
+    )  # once: log Z is that of both parts
     assert holds(warning, "m.npz|--temperatures")

@@ -34,7 +34,9 @@ def features(*arguments):
 
 def test_an_rbm_represents_grey_rows_as_they_are():
     its = save()
-    grey = np.random.default_rng(3).integers(0, 256, (2000, 4), np.uint8)  # several blocks
+    grey = np.random.default_rng(3).integers(
+        0, 256, (2000, 4), np.uint8
+    )  # several blocks
     (hidden,), unsettled = represent(its, grey, 1 / 255)
     expected = sigmoid(grey / 255 @ its.weights[0] + its.biases[1])
     assert_allclose(hidden, expected, rtol=0, atol=1e-6)
@@ -47,11 +49,18 @@ def test_mean_field_starts_at_the_offsets_and_ends_where_layers_answer_to_their_
     assert_allclose(layers[1], np.tile(its.offsets[2], (16, 1)), rtol=1e-6)
     answer = ROWS @ its.weights[0] + its.offsets[2] @ its.weights[1].T + its.biases[1]
     assert_allclose(layers[0], sigmoid(answer), rtol=0, atol=1e-6)
-    layers, unsettled = hidden_means(its, ROWS.astype(np.float32), tolerance=1e-6, rounds=10_000)
+    layers, unsettled = hidden_means(
+        its, ROWS.astype(np.float32), tolerance=1e-6, rounds=10_000
+    )
     assert unsettled == 0
-    whole, weights = [ROWS, *layers, np.zeros((16, 0))], [*its.weights, np.zeros((sizes[-1], 0))]
+    whole, weights = (
+        [ROWS, *layers, np.zeros((16, 0))],
+        [*its.weights, np.zeros((sizes[-1], 0))],
+    )
     for i in range(1, len(sizes)):
-        activation = its.biases[i] + whole[i - 1] @ weights[i - 1] + whole[i + 1] @ weights[i].T
+        activation = (
+            its.biases[i] + whole[i - 1] @ weights[i - 1] + whole[i + 1] @ weights[i].T
+        )
         assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=5e-6)
 
 
@@ -81,7 +90,9 @@ def test_a_picture_is_of_the_size_and_order_of_the_data_else_square_or_a_line():
     ("sizes", "kind", "layer"),
     [(RBM, "rbm", ()), (DEEPER, "dbm", ("--layer", 2)), (DEEP, "auto-encoder", ())],
 )
-def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kind, layer):
+def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(
+    sizes, kind, layer
+):
     its = save(sizes, kind)
     np.savez("rows.npz", train=ROWS, test=ROWS[::3])
     told, shown = features("rows.npz", *layer), 2 if layer else len(sizes) - 1
@@ -92,7 +103,10 @@ def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kin
     for number, (line, hidden) in enumerate(zip(lines, train, strict=True), 1):
         mean = hidden.mean(axis=0)
         outside = np.mean((mean < 0.05) | (mean > 0.95))
-        assert line.split() == f"{number} {sizes[number]} {mean.mean():.4f} {outside:.1%}".split()
+        assert (
+            line.split()
+            == f"{number} {sizes[number]} {mean.mean():.4f} {outside:.1%}".split()
+        )
     with np.load("out.npz") as file:
         assert sorted(file.files) == ["test", "train"]
         assert_array_equal(file["train"], train[shown - 1])

@@ -29,7 +29,10 @@ experiments:
     sampler: PCD-1, learning_rate: 0.1, batch: 4, evaluate: none}
 """
 BARS = ["0000", "1100", "0011", "1111", "0000", "1010", "0101", "1111"]
-SETS = {"bars-and-stripes": np.array([[*map(int, row)] for row in BARS]), "shifting-bar": np.eye(4)}
+SETS = {
+    "bars-and-stripes": np.array([[*map(int, row)] for row in BARS]),
+    "shifting-bar": np.eye(4),
+}
 SHAPES = {"bars-and-stripes": (2, 2), "shifting-bar": (1, 4)}
 NAMES = {"00": r"$\mathit{00}$", "dd^b_s": "$dd^{b}_{s}$", "aa^b": "$aa^{b}$"}
 COLOURS = "#000000", "#009e73", "#d55e00"
@@ -73,7 +76,9 @@ def tiles(axes, height, width):
 
 
 def test_curves_of_a_record_are_those_of_the_files(results, toys):
-    figure, _ = seen.figure_of("plot", results, "curves", "toys", *SOME, "--metric", "weight_norm")
+    figure, _ = seen.figure_of(
+        "plot", results, "curves", "toys", *SOME, "--metric", "weight_norm"
+    )
     for (title, axes), data in zip(seen.panels_of(figure), SETS, strict=True):
         assert title == data
         curves = seen.curves_of(axes, seen.legend_of(figure))
@@ -92,7 +97,9 @@ def test_finals_are_the_best_and_the_last_value_of_each_trial(results, toys):
         dots, bars = iter(axes.collections), iter(axes.lines)
         for (place, scheme), end in product(enumerate(NAMES), ("max", "last")):
             own = chosen(toys[toys["update"] > 0], data=data, offsets=scheme)
-            found = own.groupby("trial")["train_log_likelihood"].agg(end) * len(SETS[data])
+            found = own.groupby("trial")["train_log_likelihood"].agg(end) * len(
+                SETS[data]
+            )
             side = place + 0.38 * (end == "last") - 0.19
             cloud, spread, median = next(dots), next(bars), next(bars)
             assert_allclose(cloud.get_offsets()[:, 1], found)
@@ -101,22 +108,33 @@ def test_finals_are_the_best_and_the_last_value_of_each_trial(results, toys):
             assert (cloud.get_facecolor()[0, 3] == 1) == (end == "last")
             assert_allclose(spread.get_ydata(), found.quantile([0.25, 0.75]))
             assert_allclose(median.get_ydata(), found.median())
-            assert np.mean(median.get_xdata()) == pytest.approx(side) == spread.get_xdata()[0]
+            assert (
+                np.mean(median.get_xdata())
+                == pytest.approx(side)
+                == spread.get_xdata()[0]
+            )
 
 
 def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypatch):
     figure, _ = seen.figure_of("plot", results, "filters", "toys", *SOME)
     cells = product(SETS, NAMES)
-    for (title, axes), (data, scheme) in zip(seen.panels_of(figure), cells, strict=True):
+    for (title, axes), (data, scheme) in zip(
+        seen.panels_of(figure), cells, strict=True
+    ):
         assert title == f"{data}, {NAMES[scheme]}"
         expected = seen.grey(machine(toys, data=data, offsets=scheme)["weights_0"].T)
         assert_allclose(tiles(axes, *SHAPES[data])[:3], expected, atol=1e-6)
-    monkeypatch.setattr(learned, "SHOWN", 2)  # of a second layer: projected, two at random
+    monkeypatch.setattr(
+        learned, "SHOWN", 2
+    )  # of a second layer: projected, two at random
     figure, said = seen.figure_of("plot", results, "filters", "deep", "--layer", 2)
     assert "at random" in said
     its = machine(seen.trials_of(results, "deep"))
     ((_, axes),) = seen.panels_of(figure)
-    expected, found = seen.grey((its["weights_0"] @ its["weights_1"]).T), tiles(axes, 2, 2)[:2]
+    expected, found = (
+        seen.grey((its["weights_0"] @ its["weights_1"]).T),
+        tiles(axes, 2, 2)[:2],
+    )
     nearest = [int(np.abs(expected - tile).sum(axis=1).argmin()) for tile in found]
     assert nearest == sorted({*nearest})
     assert_allclose(found, expected[nearest], atol=1e-5)
@@ -126,15 +144,23 @@ def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results
     figure, _ = seen.figure_of("plot", results, "activity", "toys", *SOME)
     looks = seen.legend_of(figure)
     for (title, axes), data in zip(seen.panels_of(figure), SETS, strict=True):
-        drawn = {seen.look_of(line, line): line for line in axes.lines if len(line.get_xdata()) > 2}
+        drawn = {
+            seen.look_of(line, line): line
+            for line in axes.lines
+            if len(line.get_xdata()) > 2
+        }
         assert title == data
         assert [*drawn] == [*looks.values()]
         assert {*seen.bounds_of(axes)} == {0.05, 0.95}
-        assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, 1, -0.02, 1.02))
+        assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx(
+            (0, 1, -0.02, 1.02)
+        )
         for scheme, name in NAMES.items():
             means = activities(machine(toys, data=data, offsets=scheme), SETS[data])
             line = drawn[looks[name]]
-            assert_allclose(line.get_xydata(), np.c_[[1 / 6, 1 / 2, 5 / 6], means], atol=1e-5)
+            assert_allclose(
+                line.get_xydata(), np.c_[[1 / 6, 1 / 2, 5 / 6], means], atol=1e-5
+            )
 
 
 def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
@@ -145,7 +171,9 @@ def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
         arrays = {name: 0 * array for name, array in machine(own).items()}
         arrays |= {"kind": np.array("rbm"), "biases_0": 60 * state - 30}
         put_machine(store, own["run_id"].iloc[0], 0, arrays)
-    figure, _ = seen.figure_of("plot", tmp_path / "copy", "samples", "toys", *SOME, *ON_BARS)
+    figure, _ = seen.figure_of(
+        "plot", tmp_path / "copy", "samples", "toys", *SOME, *ON_BARS
+    )
     drawn = zip(seen.panels_of(figure), NAMES.values(), np.eye(4)[:3], strict=True)
     for (title, axes), name, state in drawn:
         assert title == name
@@ -156,7 +184,9 @@ def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
     monkeypatch.setattr(learned, "SHOWN", 5)
     sets = "bars-and-stripes:size=2", "shifting-bar:size=4,bar=1"
     figure, _ = seen.figure_of("plot", "data", *sets)
-    for (title, axes), (data, rows) in zip(seen.panels_of(figure), SETS.items(), strict=True):
+    for (title, axes), (data, rows) in zip(
+        seen.panels_of(figure), SETS.items(), strict=True
+    ):
         assert title.startswith(data)
         assert seen.numbers_in(title) == [f"{min(5, len(rows))}", f"{len(rows)}"]
         assert_array_equal(tiles(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
@@ -187,11 +217,17 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, is_own)
 
 def test_single_trials_are_drawn_by_their_names(results, toys):
     own = chosen(toys, data="shifting-bar")
-    trials = [chosen(own, offsets=scheme, trial=n) for scheme, n in (("00", 1), ("aa^b", 2))]
-    figure, _ = seen.figure_of("plot", "curves", *(its["machine"].iloc[0] for its in trials))
+    trials = [
+        chosen(own, offsets=scheme, trial=n) for scheme, n in (("00", 1), ("aa^b", 2))
+    ]
+    figure, _ = seen.figure_of(
+        "plot", "curves", *(its["machine"].iloc[0] for its in trials)
+    )
     ((_, axes),) = seen.panels_of(figure)
     curves = seen.curves_of(axes, seen.legend_of(figure))
-    assert seen.numbers_in(figure.caption) == ["5.545"]  # the bound, no number of trials
+    assert seen.numbers_in(figure.caption) == [
+        "5.545"
+    ]  # the bound, no number of trials
     assert [*curves] == [NAMES["00"], NAMES["aa^b"]]
     for curve, its in zip(curves.values(), trials, strict=True):
         assert_allclose(curve.line, 4 * its["train_log_likelihood"])
@@ -202,7 +238,9 @@ def test_single_trials_are_drawn_by_their_names(results, toys):
 
 
 def test_the_caption_is_said_and_in_the_file(results, tmp_path):
-    said = cbm("plot", results, "curves", "toys", *SOME, "-o", tmp_path / "p.png").stderr
+    said = cbm(
+        "plot", results, "curves", "toys", *SOME, "-o", tmp_path / "p.png"
+    ).stderr
     about = Image.open(tmp_path / "p.png").info["Description"]
     assert about.startswith("Median over 3 trials, band: quartiles.")
     assert about in said
@@ -216,7 +254,9 @@ def test_the_caption_is_said_and_in_the_file(results, tmp_path):
         ([*ON_BARS, "--title", "Bar"], ["Bar"], ""),
     ],
 )
-def test_a_title_replaces_that_of_a_panel_and_is_above_several(results, words, titles, above):
+def test_a_title_replaces_that_of_a_panel_and_is_above_several(
+    results, words, titles, above
+):
     figure, _ = seen.figure_of("plot", results, "activity", "toys", *SOME, *words)
     assert [title for title, _ in seen.panels_of(figure)] == titles
     assert figure.get_suptitle() == above
@@ -225,8 +265,18 @@ def test_a_title_replaces_that_of_a_panel_and_is_above_several(results, words, t
 def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_path):
     frames = cbm_cli.open_results(results)
     select = {"learning_rate": 0.1, "offsets": ["00", "aa^b"]}
-    picture = frames.plot("curves", "toys", select=select, size="page", metric="weight_norm")
-    words = [*SOME, "--select", "offsets=00,aa^b", "--metric", "weight_norm", "--size", "page"]
+    picture = frames.plot(
+        "curves", "toys", select=select, size="page", metric="weight_norm"
+    )
+    words = [
+        *SOME,
+        "--select",
+        "offsets=00,aa^b",
+        "--metric",
+        "weight_norm",
+        "--size",
+        "page",
+    ]
     cbm("plot", results, "curves", "toys", *words, "-o", tmp_path / "p.png")
     assert picture._repr_png_() == (tmp_path / "p.png").read_bytes()
     for words, options, told in (
@@ -237,7 +287,10 @@ def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_pa
         assert holds(refusal(frames.plot, *words, **options), told)
 
 
-LAID_OUT = ["finals toys --size page", "filters toys --select learning_rate=0.1 --size column"]
+LAID_OUT = [
+    "finals toys --size page",
+    "filters toys --select learning_rate=0.1 --size column",
+]
 LAID_OUT += ["curves toys --metric weight_norm --metric visible_bias_norm --size 6.5x5"]
 
 
@@ -245,14 +298,25 @@ LAID_OUT += ["curves toys --metric weight_norm --metric visible_bias_norm --size
 def test_texts_lie_within_the_figure_and_apart(results, words):
     figure, _ = seen.figure_of("plot", results, *words.split())
     FigureCanvasAgg(figure).draw()
-    hidden = {text for axes in figure.axes if not axes.get_visible() for text in axes.findobj(Text)}
+    hidden = {
+        text
+        for axes in figure.axes
+        if not axes.get_visible()
+        for text in axes.findobj(Text)
+    }
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         low, high = sorted(axis.get_view_interval())
         for tick in axis.get_major_ticks():
             if not (low <= tick.get_loc() <= high and axis.axes.axison):
                 hidden |= {tick.label1, tick.label2}
-    texts = [text for text in figure.findobj(Text) if text.get_visible() and text not in hidden]
-    boxes = [(it.get_text(), it.get_window_extent()) for it in texts if it.get_text().strip()]
+    texts = [
+        text
+        for text in figure.findobj(Text)
+        if text.get_visible() and text not in hidden
+    ]
+    boxes = [
+        (it.get_text(), it.get_window_extent()) for it in texts if it.get_text().strip()
+    ]
     assert len(boxes) > 5
     for text, box in boxes:
         assert -1 < box.x0 < box.x1 < figure.bbox.x1 + 1, text
@@ -263,20 +327,35 @@ def test_texts_lie_within_the_figure_and_apart(results, words):
 
 
 def test_a_users_own_style_and_a_missing_backend_change_no_picture(results, tmp_path):
-    style = "lines.linewidth: 9|axes.facecolor: red|image.origin: lower|axes.grid: True|"
-    style += "savefig.bbox: tight|savefig.transparent: True|savefig.dpi: 30|text.usetex: True"
+    style = (
+        "lines.linewidth: 9|axes.facecolor: red|image.origin: lower|axes.grid: True|"
+    )
+    style += (
+        "savefig.bbox: tight|savefig.transparent: True|savefig.dpi: "
+        "30|text.usetex: True"
+    )
     (tmp_path / "matplotlibrc").write_text(style.replace("|", "\n"))
     backend = {"MPLBACKEND": "no_such_backend"}
-    report, filters = ("report", results, "toys", "-o"), ("plot", results, "filters", "toys", "-o")
+    report, filters = (
+        ("report", results, "toys", "-o"),
+        ("plot", results, "filters", "toys", "-o"),
+    )
     for name, words in (("page.html", report), ("filters.png", filters)):
         cbm(*words, tmp_path / f"here-{name}")
         process = start_cbm(*words, name, cwd=tmp_path, env=backend)
         assert process.wait(60) == 0, process.stderr.read()
-        assert (tmp_path / name).read_bytes() == (tmp_path / f"here-{name}").read_bytes()
+        assert (tmp_path / name).read_bytes() == (
+            tmp_path / f"here-{name}"
+        ).read_bytes()
 
 
-def test_filters_are_of_the_first_trial_that_did_not_diverge(results, toys, monkeypatch):
-    summary, words = Store.summary, ["plot", results, "filters", "toys", *SOME, *ON_BARS]
+def test_filters_are_of_the_first_trial_that_did_not_diverge(
+    results, toys, monkeypatch
+):
+    summary, words = (
+        Store.summary,
+        ["plot", results, "filters", "toys", *SOME, *ON_BARS],
+    )
     diverged = {0: 20.0, 1: 20.0}
 
     def some_diverged(store):

@@ -29,7 +29,9 @@ def test_the_paper_has_its_grid(here):
 
 def test_init_replaces_no_file(here, monkeypatch):
     with monkeypatch.context() as full_disk:
-        full_disk.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
+        full_disk.setattr(
+            "os.fsync", Mock(side_effect=OSError(28, "No space left on device"))
+        )
         assert "No space left on device" in cbm("init", code=2).stderr
     assert [*here.iterdir()] == []
     GRID.write_text("mine")

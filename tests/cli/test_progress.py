@@ -17,7 +17,16 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
 
-from tests.builders import GRID, cbm, dry, grid_text, holds, numbers, problems_of, summary
+from tests.builders import (
+    GRID,
+    cbm,
+    dry,
+    grid_text,
+    holds,
+    numbers,
+    problems_of,
+    summary,
+)
 
 BARS = "{name: bars-and-stripes, size: 2}"
 
@@ -30,14 +39,19 @@ def job(**changes):
     """A job of 20 updates, and the progress of a run of it."""
     data = {"name": "bars-and-stripes", "size": 2}
     plain = {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd", "sampler": "CD-1"}
-    its = Settings(**plain | {"data": data, "learning_rate": 0.1, "updates": 20} | changes)
+    its = Settings(
+        **plain | {"data": data, "learning_rate": 0.1, "updates": 20} | changes
+    )
     one = Job(Trial("test", its, 0, 1), "run", load(**data), (Store(Path("out/test")),))
     return one, RunProgress(Agenda([], {}, {}, {}, [one]))
 
 
 @pytest.mark.parametrize(
     ("diverged", "told"),
-    [(None, ": train log likelihood -7.25 per row"), (1234, ": diverged at update 1,234")],
+    [
+        (None, ": train log likelihood -7.25 per row"),
+        (1234, ": diverged at update 1,234"),
+    ],
 )
 def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged(diverged, told):
     one, display = job()
@@ -45,7 +59,9 @@ def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged(diverged,
     assert f"{one.title}: update 8 (40%)" in display.words()[0]
     curve = np.array([[0, 0, -9.0, 3.0], [20, 1, -7.25, 2.0]])
     columns = "update", "epoch", "train_log_likelihood", "test_cost"
-    display.finished(one, SimpleNamespace(columns=columns, curve=curve, diverged=diverged))
+    display.finished(
+        one, SimpleNamespace(columns=columns, curve=curve, diverged=diverged)
+    )
     (words,) = display.words()
     assert words.endswith(f"{one.title}{told}")
     assert numbers(words)[0][:2] == [1, 1]
@@ -56,7 +72,10 @@ def test_pretraining_is_named_and_counts_as_work():
     one, display = job(**deep, batch=2, pretraining={"epochs": 5})
     layer = 5 * 4  # epochs and batches
     assert one.share(Progress(None, 10, stage=1)) == (layer + 10) / (2 * layer + 20)
-    for stage, told in ((1, "trial 0: pre-training, update 10 "), (2, "trial 0: update 10 ")):
+    for stage, told in (
+        (1, "trial 0: pre-training, update 10 "),
+        (2, "trial 0: update 10 "),
+    ):
         display.progress(one, Progress(None, 10, stage=stage))
         assert told in display.words()[0]
 
@@ -80,7 +99,9 @@ def test_the_time_left_is_told_from_half_a_percent_on():
     assert told == [False, True]
 
 
-@pytest.mark.parametrize(("begun", "first"), [(0, "3 min 10 s left"), (10, "1 min 30 s left")])
+@pytest.mark.parametrize(
+    ("begun", "first"), [(0, "3 min 10 s left"), (10, "1 min 30 s left")]
+)
 def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch, begun, first):
     one, display = job()
     one, display.started = replace(one, state=Path("state") if begun else None), 0
@@ -113,8 +134,12 @@ def test_a_trial_of_two_experiments_is_trained_once_and_kept_by_both(grid):
     assert seconds[:4] == seconds[4:] != []
 
 
-def test_a_dry_run_counts_and_with_finished_trials_shows_how_long_the_others_take(finished):
-    said = cbm("run", "grid.yaml", "-o", "new", "--dry-run", "-j", 2).stdout.splitlines()
+def test_a_dry_run_counts_and_with_finished_trials_shows_how_long_the_others_take(
+    finished,
+):
+    said = cbm(
+        "run", "grid.yaml", "-o", "new", "--dry-run", "-j", 2
+    ).stdout.splitlines()
     assert (len(said), numbers(said[0])) == (1, [[8, 0, 8]])
     assert not Path("new").exists()
     changes = {"sampler": "CD-1", "offsets": "[00, dd^b]"}

@@ -1,4 +1,6 @@
-"""``import cbm_cli``: the numbers of the commands and of sums over all states; helpful errors."""
+"""``import cbm_cli``: the numbers of the commands and of sums over all states; helpful
+errors.
+"""
 
 import io
 import subprocess
@@ -19,7 +21,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, dok_array
 
 from tests import networks as nets
-from tests.builders import GRID, cbm, evaluate_file, grid_text, holds, problems_of, refusal, summary
+from tests.builders import (
+    GRID,
+    cbm,
+    evaluate_file,
+    grid_text,
+    holds,
+    problems_of,
+    refusal,
+    summary,
+)
 from tests.journals import trials_of
 from tests.oracles import states
 
@@ -41,8 +52,12 @@ def test_the_package_lists_its_functions():
 def test_an_unknown_backend_of_pictures_is_named(monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "no_such_backend")
     code = "import cbm_cli.report.kinds"
-    told = subprocess.run([sys.executable, "-c", code], stderr=-1, text=True, check=False).stderr
-    assert told.splitlines()[-1].startswith("cbm_cli.errors.CbmError: MPLBACKEND names no backend")
+    told = subprocess.run(
+        [sys.executable, "-c", code], stderr=-1, text=True, check=False
+    ).stderr
+    assert told.splitlines()[-1].startswith(
+        "cbm_cli.errors.CbmError: MPLBACKEND names no backend"
+    )
 
 
 @pytest.mark.parametrize("layers", [nets.RBM, nets.TWO, nets.THREE])
@@ -50,7 +65,9 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     found, its = machine(layers)
     X, exact = nets.visible_rows(layers), nets.brute_log_likelihoods(its, layers)
     energies = nets.layered_energy(its, nets.all_states(layers))
-    log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
+    log_z = (
+        np.logaddexp.reduce(-energies) - found.parameters.offset_energy
+    )  # of the plain energy
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
     assert_allclose(found.free_energy(X), -exact - log_z, atol=1e-5)
     found.save("copy.npz")
@@ -58,7 +75,9 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     assert (found.path, copy.path) == ("m.npz", "copy.npz")
     assert_allclose(copy.log_likelihood(X), exact, atol=1e-5)
     assert (copy.kind, copy.sizes, copy.names) == (found.kind, layers, ())
-    for kept, given in zip([*copy.weights, *copy.offsets], its[0] + its[2], strict=True):
+    for kept, given in zip(
+        [*copy.weights, *copy.offsets], its[0] + its[2], strict=True
+    ):
         assert_array_equal(kept, given)
 
 
@@ -71,17 +90,25 @@ def test_evaluate_returns_what_the_command_prints(layers, options):
     typed = [word for name, value in options.items() for word in (f"--{name}", value)]
     printed = evaluate_file(f"--{method}", *typed, "--json")
     assert found.evaluate(X, method, **options) == printed
-    quantity = "lower_bound" if method == "ais" and len(layers) > 2 else "log_likelihood"
+    quantity = (
+        "lower_bound" if method == "ais" and len(layers) > 2 else "log_likelihood"
+    )
     mean = found.log_likelihood(X, method, **options).mean()
     assert mean == pytest.approx(printed[quantity]["mean"], abs=1e-4)
     log_z = found.log_partition(method, data=X, **options)
     assert log_z == pytest.approx(printed["log_z"], abs=1e-5)
-    assert found.log_likelihood(X, method, log_z=log_z).mean() == pytest.approx(mean, abs=1e-6)
+    assert found.log_likelihood(X, method, log_z=log_z).mean() == pytest.approx(
+        mean, abs=1e-6
+    )
 
 
 def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equations():
     found, _ = machine()
-    (W,), (b, c), X = found.parameters.weights, found.parameters.biases, nets.visible_rows(nets.RBM)
+    (W,), (b, c), X = (
+        found.parameters.weights,
+        found.parameters.biases,
+        nets.visible_rows(nets.RBM),
+    )
     h = sigmoid(X @ W + c)
     assert_allclose(found.transform(X), h, atol=1e-6)
     assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
@@ -92,17 +119,29 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
     with pytest.warns(UserWarning, match="temperatures"):
         found.log_partition("ais", temperatures=3, runs=2)
     deep, X = machine(nets.THREE)[0], nets.visible_rows(nets.THREE)
-    assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*nets.THREE[1:]]
+    assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [
+        *nets.THREE[1:]
+    ]
     assert_array_equal(deep.transform(X), deep.transform(X, 3))
     V, U, T = deep.parameters.weights
-    assert_allclose(deep.filters(3), (V @ U @ T).T, atol=1e-6)  # through the layers below
+    assert_allclose(
+        deep.filters(3), (V @ U @ T).T, atol=1e-6
+    )  # through the layers below
     assert holds(refusal(deep.filters, 4), "--layer 4|3 hidden layers")
 
 
 def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
     rng = np.random.default_rng(2)
-    W, V, b0, b1, b2, d1 = (rng.standard_normal(n) for n in ((4, 3), (3, 2), 4, 3, 2, 3))
-    arrays = {"weights_0": W, "weights_1": V, "biases_0": b0, "biases_1": b1, "biases_2": b2}
+    W, V, b0, b1, b2, d1 = (
+        rng.standard_normal(n) for n in ((4, 3), (3, 2), 4, 3, 2, 3)
+    )
+    arrays = {
+        "weights_0": W,
+        "weights_1": V,
+        "biases_0": b0,
+        "biases_1": b1,
+        "biases_2": b2,
+    }
     np.savez("ae.npz", kind="auto-encoder", **arrays, decoder_biases_1=d1)
     found, X = api.load("ae.npz"), states(4)
     y = sigmoid(sigmoid(X @ W + b1) @ V + b2)
@@ -111,7 +150,11 @@ def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
     assert_allclose(found.reconstruct(X), decoded, atol=1e-6)
     loss = -(X * np.log(decoded) + (1 - X) * np.log(1 - decoded)).sum(axis=1)
     assert found.evaluate(X)["cost"]["mean"] == pytest.approx(loss.mean(), rel=1e-5)
-    for ask in (found.log_partition, lambda: found.free_energy(X), lambda: found.sample(1)):
+    for ask in (
+        found.log_partition,
+        lambda: found.free_energy(X),
+        lambda: found.sample(1),
+    ):
         refusal(ask)
 
 
@@ -155,7 +198,9 @@ def test_data_have_their_parts_as_arrays():
 
 def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
     grids = {"file": trained / "grid.yaml", "mapping": yaml.safe_load(GRID)}
-    grids["mapping"]["experiments"]["bars"]["offsets"][0] = "00"  # YAML's 00 is a number to Python
+    grids["mapping"]["experiments"]["bars"]["offsets"][0] = (
+        "00"  # YAML's 00 is a number to Python
+    )
     for name, grid in grids.items():
         found = api.run(grid, "bars", output=name, jobs=0, progress=name == "file")
         assert found.experiments() == ["bars"]
@@ -167,7 +212,9 @@ def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
 
 @pytest.mark.slow
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(monkeypatch):
-    """And leaves the environment as it was: later programs import modules next to them."""
+    """And leaves the environment as it was: later programs import modules next to
+    them.
+    """
     text = "import os, cbm_cli\nprint('begun')\nbefore = dict(os.environ)\n"
     text += "cbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\n"
     Path("script.py").write_text(f"{text}assert before == os.environ\n")
@@ -182,13 +229,19 @@ def test_faults_of_a_mapping_name_their_field():
     assert holds(refusal(api.run, grid, "tpy"), "tpy|toy")
     for jobs in (-1, 1.5, "two"):
         assert holds(refusal(api.run, grid, jobs=jobs), f"jobs|0|{jobs!r}")
-    grid["experiments"]["toy"] |= {"sampler": "CD", "batch": np.int64(0), "offsets": ["dx"]}
+    grid["experiments"]["toy"] |= {
+        "sampler": "CD",
+        "batch": np.int64(0),
+        "offsets": ["dx"],
+    }
     fields = {field for _, field in problems_of(refusal(api.run, grid))}
     assert fields == {"toy.sampler", "toy.batch", "toy.offsets"}
 
 
 def test_a_recorder_that_fails_is_a_warning_and_one_that_exits_an_error_at_the_end():
-    Path("grid.yaml").write_text(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
+    Path("grid.yaml").write_text(
+        grid_text("rbm", batch="full", record="{what: own.py:fail}")
+    )
     own = "def fail(snapshots, context):\n    raise "
     Path("own.py").write_text(f"{own}ZeroDivisionError\n")
     told = r"own.py:fail .*\b2\b.* trial 0: .*own.py, line 2, .*ZeroDivision"
@@ -196,7 +249,9 @@ def test_a_recorder_that_fails_is_a_warning_and_one_that_exits_an_error_at_the_e
         found = api.run("grid.yaml", jobs=0, trials=2, progress=False)
     assert len(found.summaries("toy")) == 2
     Path("own.py").write_text(f"{own}SystemExit(3)\n")
-    error = refusal(api.run, "grid.yaml", output="more", jobs=0, trials=1, progress=False)
+    error = refusal(
+        api.run, "grid.yaml", output="more", jobs=0, trials=1, progress=False
+    )
     assert holds(error, "1|own.py|SystemExit: 3")
 
 
@@ -210,7 +265,11 @@ def test_frames_hold_what_the_files_hold(trained):
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
     assert [*curves[curves["update"] == 100]["train_log_likelihood"]] == finals
     assert found.records("bars").empty
-    best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
+    best = (
+        found.best()
+        .log_likelihood(api.data("bars-and-stripes", size=2)["train"])
+        .mean()
+    )
     assert best == pytest.approx(max(finals), abs=1e-5)
     assert holds(refusal(found.curves, "bar"), "bar|bars")
     assert holds(refusal(api.open_results, "nowhere"), "nowhere")
@@ -228,7 +287,9 @@ def test_a_table_is_that_of_the_command(trained):
     assert problems_of(refusal(found.table, alpha=1)) == [("--alpha 1", "")]
 
 
-def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, monkeypatch):
+def test_the_best_machine_is_asked_for_by_data_where_there_are_several(
+    trained, monkeypatch
+):
     found, (saved, _) = api.open_results(trained / "out"), machine()
     saved.save("b.npz")
     rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
@@ -240,7 +301,9 @@ def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, 
 OF_ROWS = {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd^b", "sampler": "PCD-1"}
 OF_ROWS |= {"trials": 1, "learning_rate": 0.1, "updates": 20, "batch": 10}
 ROWS = np.random.default_rng(4).integers(0, 2, (60, 16))
-NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a", "b"] * 30)
+NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(
+    kind=["a", "b"] * 30
+)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +312,11 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
         (ROWS.reshape(60, 4, 4), ROWS, None),
         (dok_array(ROWS), ROWS, None),  # which is a mapping, too
         (Path("rows.npy"), ROWS, None),
-        ({"path": NAMED, "columns": [1, 2, 3], "valid": NAMED[:10]}, ROWS[:, :3], ROWS[:10, :3]),
+        (
+            {"path": NAMED, "columns": [1, 2, 3], "valid": NAMED[:10]},
+            ROWS[:, :3],
+            ROWS[:10, :3],
+        ),
         (
             {"path": NAMED, "columns": "p0", "valid": "v.csv", "header": True},
             ROWS[:, :1],
@@ -267,8 +334,16 @@ def test_frames_and_arrays_are_trained_on(rows, train, valid):
     data = load(spec_of(cell))
     assert_array_equal(data.train, train)
     assert_array_equal(data.valid, valid)
-    name = "rows" if str(rows) == "rows.npy" else "flipped-data" if cell["data_flip"] else "data"
+    name = (
+        "rows"
+        if str(rows) == "rows.npy"
+        else "flipped-data"
+        if cell["data_flip"]
+        else "data"
+    )
     assert found.summaries("toy")["data"].unique().tolist() == [name]
     before = {*Path("out").rglob("*")}
-    api.run(grid, data=rows, output="out", jobs=0, progress=False)  # there is nothing to do
+    api.run(
+        grid, data=rows, output="out", jobs=0, progress=False
+    )  # there is nothing to do
     assert {*Path("out").rglob("*")} == before

@@ -33,7 +33,9 @@ SHOWN = {"00": "00", "dd^b_s": "ddᵇₛ", "CD-1": "CD-1", "PT_4": "PT₄"}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Results of two experiments; not to be changed."""
-    return run_grid(TOYS, "bars", "wild", folder=tmp_path_factory.mktemp("report"), output="toys")
+    return run_grid(
+        TOYS, "bars", "wild", folder=tmp_path_factory.mktemp("report"), output="toys"
+    )
 
 
 @pytest.fixture
@@ -77,20 +79,28 @@ def test_the_page_names_experiments_settings_and_versions(made, page):
 
 
 def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
-    (table, *_), (listed, *_) = (page.all("table", kind) for kind in ("results", "cells"))
+    (table, *_), (listed, *_) = (
+        page.all("table", kind) for kind in ("results", "cells")
+    )
     header, heading, *rows = table.rows()
     assert (header[1:], heading) == (["00", "ddᵇₛ"], ["bars-and-stripes"])
-    said = re.findall(r"^\| [CP].*", cbm("table", made, "bars", "-f", "markdown").stdout, re.M)
+    said = re.findall(
+        r"^\| [CP].*", cbm("table", made, "bars", "-f", "markdown").stdout, re.M
+    )
     printed = [re.sub("[*]|</?u>", "", line).strip("| ").split(" | ") for line in said]
     cells = json.loads(cbm("table", made, "bars", "-f", "json").stdout)["cells"]
     words = " {difference:.3g} [{difference_low:.3g}, {difference_high:.3g}]"
     told = ["" if cell["best"] else words.format_map(cell) for cell in cells]
-    for (name, one, other), row, place in zip(printed, rows, range(0, 8, 2), strict=True):
+    for (name, one, other), row, place in zip(
+        printed, rows, range(0, 8, 2), strict=True
+    ):
         assert row == [name, one + told[place], other + told[place + 1]]
     assert len(table.all("b")) == sum(cell["bold"] for cell in cells)
     assert page.words.count("small letters") == 1
     names, *lines = listed.rows()
-    frame = pd.DataFrame(lines, columns=names).set_index(["offsets", "sampler", "learning rate"])
+    frame = pd.DataFrame(lines, columns=names).set_index(
+        ["offsets", "sampler", "learning rate"]
+    )
     assert [*frame["trials"]] == ["6 of 6"] * len(cells)
     for cell in cells:
         key = SHOWN[cell["offsets"]], SHOWN[cell["sampler"]], f"{cell['learning_rate']}"
@@ -101,7 +111,11 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
 def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):
     assert len(page.all("svg")) == 2  # one for each data set of each experiment
     texts = re.findall(r"<!-- (.*?) -->", written(made).read_text("utf-8"))
-    shown = "train log-likelihood (of all rows)", "updates", "(d) PT$_{4}$, $\\eta$ = 0.3"
+    shown = (
+        "train log-likelihood (of all rows)",
+        "updates",
+        "(d) PT$_{4}$, $\\eta$ = 0.3",
+    )
     assert {*shown} <= {*texts}
     assert "Median over 6 trials, band: quartiles." in page.words
 
@@ -135,7 +149,9 @@ def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
     run = store.manifest().cells[0]["run_id"]
     newer = store.line(run, 2).made | {"kernel": 99}
     change_record(store.folder, (run, 2), lambda record: record.update(made=newer))
-    change_manifest(results / "bars", lambda manifest: manifest["table"].update(metric="test_cost"))
+    change_manifest(
+        results / "bars", lambda manifest: manifest["table"].update(metric="test_cost")
+    )
     page = read(results, "bars")
     said = [it.words for it in page.all("p", "bad")]
     (versions,) = (text for text in said if "kernel version" in text)
@@ -146,7 +162,9 @@ def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="pip install playwright"
+    )
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("chromium is not installed")
@@ -179,13 +197,18 @@ def test_a_click_or_a_key_on_a_head_sorts_a_table_by_numbers(made, opened):
     page = opened(written(made))
     table, keyboard = page.locator(".results").first, page.keyboard
     head = table.locator("thead th").nth(1)
-    for order, use in (("descending", head.click), ("ascending", lambda: keyboard.press("Enter"))):
+    for order, use in (
+        ("descending", head.click),
+        ("ascending", lambda: keyboard.press("Enter")),
+    ):
         use()
         head.focus()
         assert head.get_attribute("aria-sort") == order
         texts = table.locator("tbody tr td:nth-child(2)").all_text_contents()
         shown = [float(text.split()[0]) for text in texts]
-        assert shown == pytest.approx(means[:: -1 if order == "descending" else 1], abs=0.01)
+        assert shown == pytest.approx(
+            means[:: -1 if order == "descending" else 1], abs=0.01
+        )
 
 
 def test_a_phone_shows_all(made, opened):

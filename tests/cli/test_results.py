@@ -15,7 +15,14 @@ from cbm_cli.results import Store
 from cbm_cli.results.writing import EXPORTS, FOLDERS
 
 from tests.builders import GRID, cbm, numbers, problems_of, summary
-from tests.journals import change_manifest, change_record, forget, lines_of, throw_in, trials_of
+from tests.journals import (
+    change_manifest,
+    change_record,
+    forget,
+    lines_of,
+    throw_in,
+    trials_of,
+)
 from tests.processes import start_cbm
 
 BARS = Path("out/bars")
@@ -46,7 +53,9 @@ def refused(*words, code=2):
 def test_what_reads_takes_the_journal_and_never_the_summary(harm):
     path, commands = BARS / "summary.csv", [("table", "out"), ("best", "out")]
     whole, expected = path.read_text(), [cbm(*command).stdout for command in commands]
-    path.unlink() if harm == "missing" else path.write_text(whole.replace("CD-1", "CD-2"))
+    path.unlink() if harm == "missing" else path.write_text(
+        whole.replace("CD-1", "CD-2")
+    )
     left = path.exists() and path.read_bytes()
     assert [cbm(*command).stdout for command in commands] == expected
     assert (path.exists() and path.read_bytes()) == left  # only writers write it
@@ -56,7 +65,15 @@ def test_what_reads_takes_the_journal_and_never_the_summary(harm):
 
 def test_the_summary_holds_what_varies_and_is_read_in_full():
     columns = (BARS / "summary.csv").read_text().partition("\n")[0].split(",")
-    assert columns[:7] == ["experiment", "run_id", "trial", "seed", "offsets", "sampler", "n_train"]
+    assert columns[:7] == [
+        "experiment",
+        "run_id",
+        "trial",
+        "seed",
+        "offsets",
+        "sampler",
+        "n_train",
+    ]
     whole = Store(BARS).summary()
     settings = [name for name in Store(BARS).manifest().cells[0] if name != "run_id"]
     assert [*whole] == [*columns[:4], *settings, *columns[6:]]
@@ -77,7 +94,9 @@ def test_an_experiment_without_a_trial_leaves_the_numbers_of_the_others_whole():
 def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(name):
     (place := Path("there", "bars", name)).parent.mkdir(parents=True)
     place.write_text("notes")
-    assert problems_of(cbm("run", "grid.yaml", "-o", "there", code=2)) == [(str(place), "")]
+    assert problems_of(cbm("run", "grid.yaml", "-o", "there", code=2)) == [
+        (str(place), "")
+    ]
     assert (place.read_text(), trials_of("there")) == ("notes", {})
 
 
@@ -87,13 +106,20 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     words += [] if how == "terminate" else ["-j", "0"]
     process = start_cbm(*words, stdout=subprocess.PIPE)
     process.stdout.readline()
-    process.send_signal(signal.SIGTERM) if how == "terminate" else process.stdout.close()
+    process.send_signal(
+        signal.SIGTERM
+    ) if how == "terminate" else process.stdout.close()
     assert process.wait(60) == (130 if how == "terminate" else 1)  # 130 as of cbm run
-    told, rows = process.stderr.read(), [row.get("ais_log_z", "") != "" for row in summary("out")]
+    told, rows = (
+        process.stderr.read(),
+        [row.get("ais_log_z", "") != "" for row in summary("out")],
+    )
     assert "Traceback" not in told
     continues = f"Interrupted; {sum(rows)} trial", "; the same command continues."
     assert how != "terminate" or all(words in told for words in continues)
-    in_records = ["ais_log_z" in json.loads(line)["row"] for line in lines_of().values()]
+    in_records = [
+        "ais_log_z" in json.loads(line)["row"] for line in lines_of().values()
+    ]
     assert 0 < sum(rows) == sum(in_records) < len(rows) == 8
 
 
@@ -122,10 +148,13 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert re.findall(r"(?<= )\d+(?= )", line) == ["4", "6", "8", "1", "1", "1"]
     assert " incomplete" in line
     shown = [
-        [one["status"] for one in found("ls", "out", run)["trials"]] for run in (first, second)
+        [one["status"] for one in found("ls", "out", run)["trials"]]
+        for run in (first, second)
     ]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
-    assert "train_log_likelihood_final" in cbm("ls", "out", second).stdout  # of one of them
+    assert (
+        "train_log_likelihood_final" in cbm("ls", "out", second).stdout
+    )  # of one of them
     runs = found("ls", "out", "bars")
     assert [one["run_id"] for one in runs] == [*run_ids(), other]
     assert [one["finished"] for one in runs] == [1, 1, 2, 2, 1]
@@ -151,7 +180,9 @@ def test_trials_beyond_those_that_are_asked_for_are_counted_apart():
     assert re.search("4 of 4 .*4 more than asked", cbm("ls", "out").stdout)
 
 
-@pytest.mark.parametrize("command", ["ls", "table", "report", "verify", "evaluate", "plot curves"])
+@pytest.mark.parametrize(
+    "command", ["ls", "table", "report", "verify", "evaluate", "plot curves"]
+)
 def test_every_reader_refuses_what_is_not_a_results_folder(command):
     Path("out").rename("results")
     Path("empty").mkdir()
@@ -201,7 +232,9 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
     Path("results").rename("elsewhere")
     assert "elsewhere" in refused("table", "my results")[1]
     Path("elsewhere").rename("foreign/old")
-    assert "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
+    assert (
+        "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
+    )
 
 
 def test_the_list_names_few_data_sets():
@@ -213,9 +246,15 @@ def test_the_list_names_few_data_sets():
 
 def test_ls_describes_a_run_by_the_beginning_of_its_id():
     run_id = run_ids()[3]
-    assert run_id == "rbm-3_dd-b-s_PT-4_0.1_57bfc903dd"  # as long as KERNEL_VERSION is 4
+    assert (
+        run_id == "rbm-3_dd-b-s_PT-4_0.1_57bfc903dd"
+    )  # as long as KERNEL_VERSION is 4
     shown = found("ls", "out", run_id[:-4])
-    assert (shown["run_id"], shown["experiments"], shown["in_grid"]) == (run_id, ["bars"], True)
+    assert (shown["run_id"], shown["experiments"], shown["in_grid"]) == (
+        run_id,
+        ["bars"],
+        True,
+    )
     assert shown["settings"]["sampler"] == "PT_4"
     rows = [row for row in summary("out") if row["run_id"] == run_id]
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
@@ -234,7 +273,9 @@ def test_ls_describes_a_run_by_the_beginning_of_its_id():
 def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one():
     rows = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
     np.savez("rows.npz", train=rows[:20], valid=rows[20:30], test=rows[30:])
-    Path("other.yaml").write_text(GRID.replace("name: bars-and-stripes, size: 2", "path: rows.npz"))
+    Path("other.yaml").write_text(
+        GRID.replace("name: bars-and-stripes, size: 2", "path: rows.npz")
+    )
     run(grid="other.yaml", out="other")
     machines = [*map(json.loads, cbm("best", "other", "--json").stdout.splitlines())]
     result = cbm("best", "other")
@@ -251,9 +292,14 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one():
 
 
 def test_best_refuses_what_has_no_best():
-    assert "train_log_likelihood" in refused("best", "out", "--metric", "train_log_likelihod")[1]
+    assert (
+        "train_log_likelihood"
+        in refused("best", "out", "--metric", "train_log_likelihod")[1]
+    )
     run("--set", "record=[weight_norms]")
-    assert refused("best", "out", "--metric", "weight_norm")[0] == "--metric weight_norm"
+    assert (
+        refused("best", "out", "--metric", "weight_norm")[0] == "--metric weight_norm"
+    )
     run("--set", "evaluate={method: none}", out="none")
     assert problems_of(cbm("best", "none", code=3)) == [("", "")]
     store = Store(BARS)
@@ -266,7 +312,10 @@ def test_best_refuses_what_has_no_best():
 
 
 def test_files_of_others_change_no_command_and_stay():
-    commands = "evaluate out --exact -j 0|table out|ls out bars|best out|verify out --sample 2 -j 0"
+    commands = (
+        "evaluate out --exact -j 0|table out|ls out bars|best out|verify out "
+        "--sample 2 -j 0"
+    )
 
     def answers():  # without the time of the last result
         said = [cbm(*command.split()).stdout for command in commands.split("|")]
@@ -289,7 +338,11 @@ def test_parts_of_other_programs_are_never_deleted():
     shutil.copytree("out/bars", "bars")
     places = ("", *FOLDERS, *EXPORTS, *(f"{kind}/{run_ids()[0]}" for kind in FOLDERS))
     own = [Path("bars", place, ".cbm-1-ab.part") for place in places]
-    others = [Path("Downloads/.cbm-1-ab.part"), Path(".x.part"), Path("bars/curves/.mine.part")]
+    others = [
+        Path("Downloads/.cbm-1-ab.part"),
+        Path(".x.part"),
+        Path("bars/curves/.mine.part"),
+    ]
     for path in others + own:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -45,13 +45,18 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
     for update, _, found in zip(*curve.values(), strict=True):
         state = learner.start()
         start = wide(state[:3]), wide(state[3:5])
-        machine, _ = exactly(ref.algorithm_2, *start, rows.train, learner.plan, int(update))
+        machine, _ = exactly(
+            ref.algorithm_2, *start, rows.train, learner.plan, int(update)
+        )
         expected = log_likelihoods(*machine, rows.train).mean()
         assert float(found) == pytest.approx(expected, abs=1e-5)
 
 
 def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
-    code = "import warnings\ndef f(snapshots, context):\n    warnings.warn('odd')\n    return {}"
+    code = (
+        "import warnings\ndef f(snapshots, context):\n    warnings.warn('odd')\n   "
+        " return {}"
+    )
     Path("mine.py").write_text(code)
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "record=mine.py:f")
     assert "warning: odd" in said.stderr.splitlines()
@@ -59,7 +64,11 @@ def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
 
 
 def test_ctrl_c_keeps_the_state_of_the_trial_that_runs(finished, grid):
-    grid(GRID.replace("updates: 100", "updates: 10000000").replace("every: 20", "every: 100000"))
+    grid(
+        GRID.replace("updates: 100", "updates: 10000000").replace(
+            "every: 20", "every: 100000"
+        )
+    )
     Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
     run(out="new", code=130)
     assert dry("-o", "new") == [8, 0, 8, 1]
@@ -67,10 +76,16 @@ def test_ctrl_c_keeps_the_state_of_the_trial_that_runs(finished, grid):
 
 def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished):
     run()  # the manifest names the folder, which is a copy
-    stats, lines = {path: path.stat() for path in Path("out").rglob("[!.]*.*")}, lines_of()
+    stats, lines = (
+        {path: path.stat() for path in Path("out").rglob("[!.]*.*")},
+        lines_of(),
+    )
     assert [8] in numbers(run())
     for path, before in stats.items():
-        assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+        assert (path.stat().st_mtime_ns, path.stat().st_ino) == (
+            before.st_mtime_ns,
+            before.st_ino,
+        )
     assert [8, 12, 4] in numbers(run("--trials", 3))
     assert len(summary("out")) == 12
     assert lines_of().items() >= lines.items()
@@ -84,14 +99,18 @@ def middle_bit(content):
 def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished):
     whole, lines, path = trials_of("out"), lines_of(), Path("out/bars/trials.jsonl")
     victim = [*lines][5]
-    path.write_bytes(path.read_bytes().replace(lines[victim], middle_bit(lines[victim])))
+    path.write_bytes(
+        path.read_bytes().replace(lines[victim], middle_bit(lines[victim]))
+    )
     said = run()
     assert f"{path}: line 6" in said
     assert [7, 8, 1] in numbers(said)
     assert trials_of("out") == whole
     changed = lines_of()
     assert [*changed] == [*lines]
-    assert {key for key in lines if changed[key] != lines[key]} <= {victim}  # by its seconds
+    assert {key for key in lines if changed[key] != lines[key]} <= {
+        victim
+    }  # by its seconds
     assert "line" not in run()
 
 
@@ -99,11 +118,20 @@ def test_readers_leave_a_damaged_trial_out_though_the_summary_is_whole(finished)
     (victim, line), path = [*lines_of().items()][5], Path("out/bars/trials.jsonl")
     damaged = path.read_bytes().replace(line, middle_bit(line))
     pages = "plot out curves -o it.png", "report out -o it.html"
-    for command in ("table out", "ls out", "ls out bars", "best out", *pages, "evaluate out -j 0"):
+    for command in (
+        "table out",
+        "ls out",
+        "ls out bars",
+        "best out",
+        *pages,
+        "evaluate out -j 0",
+    ):
         path.write_bytes(damaged)
         said = cbm(*command.split(), code=3 * command.startswith("evaluate"))
         assert said.stderr.count(f"{path}: line") == 1
-    left = [(row["run_id"], int(row["trial"])) for row in summary("out")]  # written by evaluate
+    left = [
+        (row["run_id"], int(row["trial"])) for row in summary("out")
+    ]  # written by evaluate
     assert victim not in left
     assert len(left) == 7
 
@@ -127,7 +155,9 @@ def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):
     assert [7, 8, 1] in numbers(run())
 
 
-def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(finished, monkeypatch):
+def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(
+    finished, monkeypatch
+):
     monkeypatch.setattr("cbm_cli.results.store.SMALL", 100)
     run(out="large")
     whole, path = contents_of("large"), sorted(Path("large").rglob("trial-001.npz"))[2]
@@ -143,7 +173,9 @@ def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(finished, monk
 def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
     run("--set", "weight_decay={l2: 1e4}")
     for row in summary("out"):
-        assert row["diverged"] == "20"  # beyond the range of float32; seen at the first evaluation
+        assert (
+            row["diverged"] == "20"
+        )  # beyond the range of float32; seen at the first evaluation
         assert row["train_log_likelihood_max"] == "-inf"
         assert row["train_log_likelihood_final"] == ""
     assert "diverged" in cbm("table", "out", "bars").stdout
@@ -158,7 +190,9 @@ def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
         ("weight_scale", "1e-50", "1e-45"),
     ],
 )
-def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid, field, value, limit):
+def test_numbers_that_float32_does_not_hold_are_refused_before_training(
+    grid, field, value, limit
+):
     change = f"{field.partition('.')[0]}={value}"
     refused = cbm("run", "grid.yaml", "-o", "out", "--set", change, code=2)
     assert {named for _, named in problems_of(refused)} == {f"bars.{field}"}
@@ -174,7 +208,10 @@ def test_batches_and_epochs_count_as_they_should_and_evaluation_can_be_left_out(
     assert (curve["update"][:3], curve["epoch"][:3]) == ([0, 4, 8], [0, 2, 4])
     assert (curve["update"][-1], curve["epoch"][-1]) == (21, 10.5)
     said = run("--set", "evaluate={method: none}", out="none")
-    assert [*next(iter(contents_of("none", kinds=["curve"]).values()))] == ["update", "epoch"]
+    assert [*next(iter(contents_of("none", kinds=["curve"]).values()))] == [
+        "update",
+        "epoch",
+    ]
     assert holds(said, "no table: nothing was evaluated")
     assert "Next:" not in said  # there is nothing that these commands would show
 
@@ -188,10 +225,18 @@ def test_names_of_experiments_alone_are_those_of_the_default_grid(grid):
 def test_results_are_stored_as_documented(finished):
     manifest = json.loads(Path("out/bars/manifest.json").read_text())
     assert manifest["trials"] == 2
-    assert [cell["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
+    assert [cell["offsets"] for cell in manifest["cells"]] == [
+        "00",
+        "00",
+        "dd^b_s",
+        "dd^b_s",
+    ]
     key, line = [*lines_of().items()][-1]
     record, rows = json.loads(line), summary("out")
-    assert record["seal"] == hashlib.sha256(line.rpartition(b',"seal"')[0]).hexdigest()[:16]
+    assert (
+        record["seal"]
+        == hashlib.sha256(line.rpartition(b',"seal"')[0]).hexdigest()[:16]
+    )
     content = zlib.decompress(base64.b64decode(record["machine"]))
     with np.load(io.BytesIO(content), allow_pickle=False) as machine:
         shapes = {name: machine[name].shape for name in machine.files}
@@ -199,31 +244,46 @@ def test_results_are_stored_as_documented(finished):
     assert shapes == {"kind": (), "weights_0": (4, 3)} | sizes
     exported = pd.read_csv(f"out/bars/curves/{key[0]}.csv").query("trial == 1")
     assert exported.drop(columns="trial").to_dict("list") == record["curve"]
-    values = record["curve"]["train_log_likelihood"][1:]  # the start is not part of training
+    values = record["curve"]["train_log_likelihood"][
+        1:
+    ]  # the start is not part of training
     for end, value in (("max", max(values)), ("final", values[-1])):
-        assert float(rows[-1][f"train_log_likelihood_{end}"]) == pytest.approx(value, rel=1e-14)
+        assert float(rows[-1][f"train_log_likelihood_{end}"]) == pytest.approx(
+            value, rel=1e-14
+        )
     assert rows[-1]["seed"] == str(record["seed"])
 
 
 def test_names_that_look_like_numbers_stay_names(grid):
-    Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
+    Path("rows.csv").write_text(
+        "".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8))
+    )
     names = ["nan", "007", "1e5"]
-    text = "defaults: {trials: 1, sampler: CD-1, offsets: 00, learning_rate: 0.1, updates: 20, "
+    text = (
+        "defaults: {trials: 1, sampler: CD-1, offsets: 00, learning_rate: 0.1, "
+        "updates: 20, "
+    )
     text += "batch: full, model: {kind: rbm, hidden: 2}}\nexperiments:\n"
     for name in names:
         text += f'  "{name}": {{data: {{path: rows.csv, name: "{name}"}}}}\n'
-    again = 'again: {data: {path: rows.csv, name: "007"}, start_from: {experiment: "007"}}'
+    again = (
+        'again: {data: {path: rows.csv, name: "007"}, start_from: {experiment: "007"}}'
+    )
     grid(f"{text}  {again}\n")
     run()
     rows = {store.experiment: store.summary().iloc[0] for store in stores_in("out")}
     for name in names:
-        assert [rows[name][it] for it in ("experiment", "data", "data_name")] == [name] * 3
+        assert [rows[name][it] for it in ("experiment", "data", "data_name")] == [
+            name
+        ] * 3
     assert rows["again"]["start_from_experiment"] == "007"
     shown = cbm("table", "out", "--rows", "data", "--columns", "offsets").stdout
     assert {*names} <= {*shown.split()}
 
 
-def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(grid, monkeypatch):
+def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(
+    grid, monkeypatch
+):
     with monkeypatch.context() as broken:
         broken.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
         fast = run("--fail-fast", out="fast", code=1)
@@ -237,7 +297,9 @@ def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(gri
     run("--set", "sampler=CD-1", "--set", "offsets=00", "--trials", 1)
     states = [json.loads(line)["state"] for line in lines_of().values()]
     assert (states.count("finished"), states.count("failed")) == (1, 7)
-    assert "ZeroDivisionError" in cbm(*shown.split()).stdout  # of the trial nobody asks for now
+    assert (
+        "ZeroDivisionError" in cbm(*shown.split()).stdout
+    )  # of the trial nobody asks for now
 
 
 def test_an_unforeseen_error_is_one_line_that_shows_how_to_see_where(grid, monkeypatch):
@@ -250,12 +312,16 @@ def test_an_unforeseen_error_is_one_line_that_shows_how_to_see_where(grid, monke
         assert ("Traceback" in said) == (debugging == "1")
 
 
-@pytest.mark.parametrize(("limit", "left"), [("max 100000\n", 8), ("250000 100000\n", 3)])
+@pytest.mark.parametrize(
+    ("limit", "left"), [("max 100000\n", 8), ("250000 100000\n", 3)]
+)
 def test_a_run_has_a_worker_for_each_core_that_its_container_has(
     monkeypatch, tmp_path, limit, left
 ):
     monkeypatch.setattr("cbm_cli.kernels.sharing._LIMIT", tmp_path / "cpu.max")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda process: set(range(8)), raising=False
+    )
     assert cores() == 8
     (tmp_path / "cpu.max").write_text(limit)
     assert cores() == left
@@ -274,7 +340,12 @@ def test_output_that_is_full_or_closed_ends_a_command_without_a_traceback(grid):
     if Path("/dev/full").exists():
         assert said("2> /dev/full", "run grid.yaml -o more -j 0") == (0, [])
         assert len(lines_of("more/bars")) == 8
-        for words in ("table out", "ls out --json", "run grid.yaml -o out -j 0", "--help"):
+        for words in (
+            "table out",
+            "ls out --json",
+            "run grid.yaml -o out -j 0",
+            "--help",
+        ):
             code, lines = said("> /dev/full", words)
             told = f"Error: the output cannot be written: {os.strerror(28)}"
             assert (code, lines[-1]) == (1, told)
@@ -286,9 +357,17 @@ def test_what_lists_and_reads_does_not_import_what_computes(finished):
     for command, needed in (
         ("--help", set()),
         ("ls grid.yaml", {"pydantic"}),
-        ("table out", {"numpy", "pandas", "pydantic"}),  # the settings know which columns are texts
+        (
+            "table out",
+            {"numpy", "pandas", "pydantic"},
+        ),  # the settings know which columns are texts
     ):
-        code = "import sys; from cbm_cli.cli import main; main(sys.argv[1:], standalone_mode=False)"
+        code = (
+            "import sys; from cbm_cli.cli import main; main(sys.argv[1:], "
+            "standalone_mode=False)"
+        )
         code += f"\nprint(*(name for name in {heavy} if name in sys.modules))"
-        shown = subprocess.check_output([sys.executable, "-c", code, *command.split()], text=True)
+        shown = subprocess.check_output(
+            [sys.executable, "-c", code, *command.split()], text=True
+        )
         assert {*shown.splitlines()[-1].split()} == needed, shown

@@ -1,4 +1,6 @@
-"""``cbm sample``: samples have the distribution of the machine, files the documented form."""
+"""``cbm sample``: samples have the distribution of the machine, files the documented
+form.
+"""
 
 from pathlib import Path
 
@@ -21,13 +23,18 @@ from tests.oracles import joint, rbm, states
 from tests.pictures import tiles_of
 
 pytestmark = pytest.mark.usefixtures("here")
-ROWS = np.array([[1, np.nan, 0, np.nan], [np.nan, np.nan, 1, 0]])  # of which some units are given
+ROWS = np.array(
+    [[1, np.nan, 0, np.nan], [np.nan, np.nan, 1, 0]]
+)  # of which some units are given
 
 
 def save(layers=nets.RBM, **changes):
     """Write m.npz; return its weights, biases and offsets."""
     machine = nets.layered(layers, 3)
-    np.savez("m.npz", **nets.machine_file(machine, "rbm" if len(layers) == 2 else "dbm") | changes)
+    np.savez(
+        "m.npz",
+        **nets.machine_file(machine, "rbm" if len(layers) == 2 else "dbm") | changes,
+    )
     return machine
 
 
@@ -75,7 +82,9 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_i
     rows = np.array([[1, 0], [0, 1], [1, 1]])  # three of 2x1
     lines = ".....", ".1.0.", ".0.1.", ".....", ".1...", ".1...", "....."
     values = {".": GAP, "0": 0, "1": 1}
-    assert tiled(rows, Image(2, 1)).tolist() == [[values[it] for it in line] for line in lines]
+    assert tiled(rows, Image(2, 1)).tolist() == [
+        [values[it] for it in line] for line in lines
+    ]
     (row,) = rows = np.arange(6)[None] / 6
     (axes,) = compose([tile_panel(rows, Image(2, 3, "F"))]).figure.axes
     drawn = tiles_of(axes.images[0].get_array(), 2, 3, times=6)
@@ -83,9 +92,12 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_i
 
 
 @pytest.mark.parametrize(
-    ("sizes", "sampler"), [((3, 4), "gibbs"), ((3, 2, 2), "PT_3-2"), ((3, 2, 2, 2), "PT_4")]
+    ("sizes", "sampler"),
+    [((3, 4), "gibbs"), ((3, 2, 2), "PT_3-2"), ((3, 2, 2, 2), "PT_4")],
 )
-def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sampler, monkeypatch):
+def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(
+    sizes, sampler, monkeypatch
+):
     its, n = save(sizes), 20_000
     monkeypatch.setattr(samples, "CHAINS", n)
     found, said = sample("--sampler", sampler, "--steps", 60, "-n", 2 * n)
@@ -112,10 +124,14 @@ def exact_conditional(machine, layers, row):
 
 
 @pytest.mark.parametrize(
-    ("layers", "sampler"), [(nets.RBM, "PT_4"), (nets.TWO, "gibbs"), (nets.THREE, "PT_4")]
+    ("layers", "sampler"),
+    [(nets.RBM, "PT_4"), (nets.TWO, "gibbs"), (nets.THREE, "PT_4")],
 )
 def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
-    machine, rows = save(layers), np.pad(ROWS, ((0, 0), (0, layers[0] - 4)), constant_values=np.nan)
+    machine, rows = (
+        save(layers),
+        np.pad(ROWS, ((0, 0), (0, layers[0] - 4)), constant_values=np.nan),
+    )
     how = {"sampler": sampler, "steps": 30, "chains": 4000}
     found = cbm_package.load("m.npz").sample(8000, 7, given=rows, **how)
     for r, row in enumerate(rows):
@@ -124,9 +140,14 @@ def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
 
 def test_chains_that_start_in_equilibrium_stay_there():
     p = exact_conditional(save(), nets.RBM, ROWS[1])
-    starts = nets.visible_rows(nets.RBM)[np.random.default_rng(1).choice(len(p), 5000, p=p)]
+    starts = nets.visible_rows(nets.RBM)[
+        np.random.default_rng(1).choice(len(p), 5000, p=p)
+    ]
     how = {"sampler": "gibbs", "steps": 1, "chains": 5000, "start": starts}
-    assert p_value(cbm_package.load("m.npz").sample(5000, 3, given=ROWS[1:], **how), p) > 1e-4
+    assert (
+        p_value(cbm_package.load("m.npz").sample(5000, 3, given=ROWS[1:], **how), p)
+        > 1e-4
+    )
 
 
 GAPS = ["1,,0,?\n?,,1,0\n", "a;b;c;d\n1; ;0;\n;?;1;0\n", "1\tnan\t0\t?\n\t\t1\t0"]
@@ -174,6 +195,8 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
 )
 def test_rows_that_cannot_be_completed_are_refused(rows, place):
     save()
-    Path("rows").write_bytes(rows if isinstance(rows, bytes) else arrays(np.array(rows, float)))
+    Path("rows").write_bytes(
+        rows if isinstance(rows, bytes) else arrays(np.array(rows, float))
+    )
     result = cbm("sample", "m.npz", "--given", "rows", "-o", "s.npz", "-n", 1, code=2)
     assert place in result.stderr

@@ -21,7 +21,8 @@ from tests.golden.cases import _BASE, CASES
 from tests.journals import change_manifest, damage, finished_in, lines_of
 from tests.networks import file_of
 
-# Experiments of every kind of machine and of start, with data and a recorder of one's own.
+# Experiments of every kind of machine and of start, with data and a recorder of one's
+# own.
 EVERYTHING = """
 defaults: {trials: 2, seed: 3, updates: 40, batch: full, learning_rate: 0.1, offsets: dd^b,
   data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 3}, sampler: CD-1}
@@ -35,14 +36,20 @@ experiments:
     model: {kind: auto-encoder, hidden: half}, evaluate: {every: 1 epoch}}
 """
 NAMES = "bars", "from-bars", "from-file", "own", "deep", "encoder"
-RECORDER = "def norm(snapshots, context):\n    return {'norm': abs(snapshots.W).sum(axis=(1, 2))}\n"
+RECORDER = (
+    "def norm(snapshots, context):\n    return {'norm': "
+    "abs(snapshots.W).sum(axis=(1, 2))}\n"
+)
 
 
 def verify(*arguments, sample="all", code=0):
     """What is found of trials, by experiment and number."""
     words = "--sample", sample, "--json", "-j", 0
     lines = cbm("verify", "out", *arguments, *words, code=code).stdout.splitlines()
-    return {(found["experiment"], found["number"]): found for found in map(json.loads, lines)}
+    return {
+        (found["experiment"], found["number"]): found
+        for found in map(json.loads, lines)
+    }
 
 
 def verdicts(found):
@@ -82,8 +89,14 @@ def test_what_cannot_be_rerun_shows_why(everything, monkeypatch):
     Path("rows.csv").unlink()
     np.savez("start-1.npz", **dict(np.load("start-0.npz")))
     Path("out/bars").rename("out/moved")
-    found = {key: one for key, one in verify().items() if one["verdict"] != "same bytes"}
-    causes = {("own", 0): "rows.csv", ("own", 1): "rows.csv", ("from-file", 1): "start-1.npz"}
+    found = {
+        key: one for key, one in verify().items() if one["verdict"] != "same bytes"
+    }
+    causes = {
+        ("own", 0): "rows.csv",
+        ("own", 1): "rows.csv",
+        ("from-file", 1): "start-1.npz",
+    }
     causes |= {("from-bars", 0): "'bars'", ("from-bars", 1): "'bars'"}
     assert {*verdicts(found).values()} == {"cannot be run again"}
     assert found.keys() == causes.keys()
@@ -126,7 +139,9 @@ def elsewhere(monkeypatch):
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_a_difference_is_named_and_with_another_computer_what_it_has(grid, monkeypatch, other):
+def test_a_difference_is_named_and_with_another_computer_what_it_has(
+    grid, monkeypatch, other
+):
     first = learner.first_machine
 
     def first_machine(*arguments):
@@ -139,9 +154,15 @@ def test_a_difference_is_named_and_with_another_computer_what_it_has(grid, monke
             elsewhere(there)
         cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 1)
     here = computer()
-    made = f"cpu: Another, here {here['cpu']}; blas: its own, here {here['blas']}" if other else ""
+    made = (
+        f"cpu: Another, here {here['cpu']}; blas: its own, here {here['blas']}"
+        if other
+        else ""
+    )
     expected = {("different", made)}
-    assert {(one["verdict"], one["made"]) for one in verify(code=1).values()} == expected
+    assert {
+        (one["verdict"], one["made"]) for one in verify(code=1).values()
+    } == expected
     last = said(3, code=1)[1]
     assert numbers(last)[0][0] == 3
     assert last.endswith(made)
@@ -153,15 +174,22 @@ NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
 
 
 def outcome(curve=CURVE, norm=NORM, weights=(0.5, -1), best=None):
-    machine = {"weights_0": np.array([*weights, np.nan, np.inf], np.float32)}  # it has diverged
+    machine = {
+        "weights_0": np.array([*weights, np.nan, np.inf], np.float32)
+    }  # it has diverged
     curve, records = CURVE | curve, norm and NORM | norm
     rows = [its and np.array([*its.values()], float).T for its in (curve, records)]
     best = best and {"weights_0": np.array(best, np.float32)}
     recorded = {"recorded": tuple(records or ()), "records": rows[1]}
-    return Outcome(tuple(curve), rows[0], machine, None, 1.0, best_machine=best, **recorded)
+    return Outcome(
+        tuple(curve), rows[0], machine, None, 1.0, best_machine=best, **recorded
+    )
 
 
-LOWER, LATER = {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, {"train_cost": [3, 2.5, 1]}
+LOWER, LATER = (
+    {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]},
+    {"train_cost": [3, 2.5, 1]},
+)
 CUT = {name: column[:2] for name, column in CURVE.items()}
 
 
@@ -182,7 +210,10 @@ def test_the_first_difference_is_named(tmp_path, told, other):
     store = Store(tmp_path / "it")
     store.write("run", trial, outcome())
     store.flush()
-    assert verifying._first_difference(store, store.line("run", 0), outcome(**other)) == told
+    assert (
+        verifying._first_difference(store, store.line("run", 0), outcome(**other))
+        == told
+    )
 
 
 def test_results_name_the_computer(finished):
@@ -204,7 +235,9 @@ def test_a_trial_that_moves_between_computers_names_both(tmp_path, monkeypatch):
     monkeypatch.undo()
     store = Store(tmp_path / "test")
     store.write_progress("run", 0, paused, "course")
-    outcome = run_trial(trial, data, read_progress(store.state_path("course", "run", 0)))
+    outcome = run_trial(
+        trial, data, read_progress(store.state_path("course", "run", 0))
+    )
     assert outcome.computer["cpu"] == f"Another + {computer()['cpu']}"
     assert combined(outcome.computer, computer()) == outcome.computer
 
@@ -212,7 +245,9 @@ def test_a_trial_that_moves_between_computers_names_both(tmp_path, monkeypatch):
 def test_settings_survive_the_manifest():
     for data, changes in CASES.values():
         cell = Settings(**{**_BASE, **changes, "updates": 20})
-        kept = json.loads(json.dumps(cell.model_dump(mode="json", exclude_defaults=True)))
+        kept = json.loads(
+            json.dumps(cell.model_dump(mode="json", exclude_defaults=True))
+        )
         assert Settings(**kept) == cell, data
 
 

@@ -29,7 +29,9 @@ PLACES |= {"sample m.npz -o": ".npz", "features m.npz --data rows.npz -o": ".npz
 
 
 @pytest.mark.parametrize(("command", "suffix"), PLACES.items())
-def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid, command, suffix):
+def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(
+    grid, command, suffix
+):
     np.savez("m.npz", anything=ROWS)
     Path(f"there{suffix}").mkdir()
     others = f"there{suffix} ." if suffix else "other.yaml - page.html x.PNG f.npz"
@@ -37,7 +39,9 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid,
         found = cbm(*command.split(), place, code=2)
         assert problems_of(found) == [(f"{command.split()[-1]} {place}", "")]
         if place.startswith(("nosuch", "there")):
-            named = Path.cwd() / "nosuch" if "nosuch" in place else f"there{suffix}/new."
+            named = (
+                Path.cwd() / "nosuch" if "nosuch" in place else f"there{suffix}/new."
+            )
             assert str(named) in found.stderr
 
 
@@ -51,9 +55,13 @@ def test_the_default_metric_is_one_for_all_commands(grid):
         printed = run(output=part).stdout
         assert printed == cbm("table", part).stdout
         assert f"aximum {part} log-likelihood" in printed
-        assert "test_log_likelihood" in cbm("best", part).stderr  # each data set has its own
+        assert (
+            "test_log_likelihood" in cbm("best", part).stderr
+        )  # each data set has its own
         axes, *_ = figure_of("plot", part, "curves")[0].axes
-        assert axes.get_ylabel().replace("\n", " ") == f"{part} log-likelihood (per row)"
+        assert (
+            axes.get_ylabel().replace("\n", " ") == f"{part} log-likelihood (per row)"
+        )
 
 
 def test_sizes_of_one_data_set_do_not_share_an_upper_bound(grid):
@@ -86,9 +94,14 @@ def test_longer_runs_that_a_short_one_hides_are_reported_and_listed_by_quoted_co
     listed = cbm("ls", "my results")
     assert "8 runs " in listed.stdout
     assert "cbm ls 'my results' EXPERIMENT" in listed.stderr
-    lines = [line.split() for line in cbm("ls", "my results", "bars").stdout.splitlines()[1:]]
+    lines = [
+        line.split() for line in cbm("ls", "my results", "bars").stdout.splitlines()[1:]
+    ]
     assert {line[4] for line in lines[4:]} == {"40", "100"}
-    assert "cbm ls 'my results' EXPERIMENT" in cbm("ls", "my results", "zzz", code=2).stderr
+    assert (
+        "cbm ls 'my results' EXPERIMENT"
+        in cbm("ls", "my results", "zzz", code=2).stderr
+    )
 
 
 def machine(name, weight):
@@ -97,8 +110,17 @@ def machine(name, weight):
     np.savez(name, kind="rbm", weights_0=np.full((4, 3), weight, "f4"), **biases)
 
 
-def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_finite(grid):
-    numbers = {2.5e38: "2.5e38", 1e-05: "1e-05", 5e4: "50000", -0.0: "0", math.nan: "", "00": "00"}
+def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_finite(
+    grid,
+):
+    numbers = {
+        2.5e38: "2.5e38",
+        1e-05: "1e-05",
+        5e4: "50000",
+        -0.0: "0",
+        math.nan: "",
+        "00": "00",
+    }
     assert [*map(text_of, numbers)] == [*numbers.values()]
     assert (decimal(-5e38, ".2f"), decimal(-22.196, ".2f")) == ("-5e38", "-22.20")
     run("--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
@@ -106,32 +128,49 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
     assert not any("00000000" in one.output for one in shown)
     assert "CD-1-1e30" in shown[0].stdout
     for words in ("ls results bars --json", "table -f json"):
-        json.loads(cbm(*words.split()).stdout, parse_constant=pytest.fail)  # RFC 8259 has no NaN
+        json.loads(
+            cbm(*words.split()).stdout, parse_constant=pytest.fail
+        )  # RFC 8259 has no NaN
 
 
 def test_every_machine_file_that_is_named_is_evaluated(grid):
     machine("a.npz", 0.1)
     machine("b.npz", 0.5)
     files, words = ("a.npz", "b.npz"), ("--data", "bars-and-stripes:size=2")
-    alone = [json.loads(cbm("evaluate", file, *words, "--json").stdout) for file in files]
+    alone = [
+        json.loads(cbm("evaluate", file, *words, "--json").stdout) for file in files
+    ]
     lines = cbm("evaluate", *files, *words, "--json").stdout.splitlines()
-    named = [{"model": file} | answer for file, answer in zip(files, alone, strict=True)]
+    named = [
+        {"model": file} | answer for file, answer in zip(files, alone, strict=True)
+    ]
     assert [*map(json.loads, lines)] == named
-    assert re.search(r"(?s)^a.npz\n.*^b.npz\n", cbm("evaluate", *files, *words).stdout, re.M)
+    assert re.search(
+        r"(?s)^a.npz\n.*^b.npz\n", cbm("evaluate", *files, *words).stdout, re.M
+    )
 
 
 def test_estimates_that_contradict_each_other_are_doubtful_and_reported():
     n, weight = 12, 6  # two modes, between which few temperatures do not move
-    W, b, c = np.full((n, 1), weight), np.full(n, -weight / 2), np.full(1, -weight * n / 2)
+    W, b, c = (
+        np.full((n, 1), weight),
+        np.full(n, -weight / 2),
+        np.full(1, -weight * n / 2),
+    )
     machine = tuple(array.astype("f4") for array in (W, b, c))
     base, samples = np.zeros(n, "f4"), exact_samples(machine, 50, 1)
     for temperatures in (5, 100):
         found, _ = ais(machine, base, 1, temperatures, 50)
         back = reverse_ais(machine, base, samples, 1, temperatures)
-        answer = {"log_z_interval": found.interval, "reverse_log_z_interval": back.interval}
+        answer = {
+            "log_z_interval": found.interval,
+            "reverse_log_z_interval": back.interval,
+        }
         answer |= {"effective_sample_size": found.effective_sample_size, "runs": 50}
         doubt = doubt_of(answer | {"log_z_at_least": 0.0})
-        assert (f"{back.interval[0]:.2f}" in doubt) == (doubt != "") == (temperatures == 5)
+        assert (
+            (f"{back.interval[0]:.2f}" in doubt) == (doubt != "") == (temperatures == 5)
+        )
     assert apart((0.0, 1.0), (1.1, 2.0))
     assert apart((1.1, 2.0), (0.0, 1.0))
     assert not apart((0.0, 1.0), (1.005, 2.0))  # annealing in float32 rounds by as much

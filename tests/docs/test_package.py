@@ -1,5 +1,5 @@
-"""The distributions hold what they should, and an installed copy works, also below the tests of
-the sdist.
+"""The distributions hold what they should, and an installed copy works, also below the
+tests of the sdist.
 """
 
 import os
@@ -20,7 +20,10 @@ from tests.builders import PAPER
 from tests.golden import outputs
 
 ROOT = Path(__file__).parents[2]
-BUILD = "import sys, setuptools.build_meta as backend; getattr(backend, sys.argv[1])(sys.argv[2])"
+BUILD = (
+    "import sys, setuptools.build_meta as backend; getattr(backend, "
+    "sys.argv[1])(sys.argv[2])"
+)
 
 
 def output(*command, cwd=ROOT, **environment):
@@ -33,7 +36,9 @@ def output(*command, cwd=ROOT, **environment):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The unpacked source distribution of a copy of the clone, and the wheel built from it."""
+    """The unpacked source distribution of a copy of the clone, and the wheel built from
+    it.
+    """
     pytest.importorskip("setuptools", minversion="77")  # of the extra dev
     if not (ROOT / ".git").exists():
         pytest.skip("not in a clone")
@@ -58,9 +63,13 @@ def built(tmp_path_factory):
 @pytest.mark.slow
 def test_distributions_have_every_file_and_no_other(built):
     clone = {
-        str(it.relative_to(built / "clone")) for it in built.glob("clone/**/*") if it.is_file()
+        str(it.relative_to(built / "clone"))
+        for it in built.glob("clone/**/*")
+        if it.is_file()
     }
-    clone = {name for name in clone if not name.startswith("cbm_cli.egg-info/")}  # of the build
+    clone = {
+        name for name in clone if not name.startswith("cbm_cli.egg-info/")
+    }  # of the build
     assert {"README.md", "tests/conftest.py", ".ci/run"} <= clone
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = [member.name.partition("/")[2] for member in archive if member.isfile()]
@@ -75,8 +84,13 @@ def test_distributions_have_every_file_and_no_other(built):
 
 @pytest.fixture
 def installed(built, tmp_path):
-    """Return a function that runs a module in a folder that has no other copy of the package."""
-    site = {"PYTHONPATH": str(built / "site"), "CBM_KERNEL_CACHE": str(tmp_path / "kernels")}
+    """Return a function that runs a module in a folder that has no other copy of the
+    package.
+    """
+    site = {
+        "PYTHONPATH": str(built / "site"),
+        "CBM_KERNEL_CACHE": str(tmp_path / "kernels"),
+    }
     return lambda *words: output(sys.executable, "-P", *words, cwd=tmp_path, **site)
 
 
@@ -85,7 +99,9 @@ def test_an_installed_copy_lists_its_grid_and_shows_results(installed, tmp_path)
     """Nothing is trained, since kernels take a minute."""
     installed("-m", "cbm_cli.cli", "init")
     assert "quickstart" in installed("-m", "cbm_cli.cli", "ls", "experiments.yaml")
-    found = installed("-m", "cbm_cli.cli", "table", outputs.unpack(tmp_path / "results"))
+    found = installed(
+        "-m", "cbm_cli.cli", "table", outputs.unpack(tmp_path / "results")
+    )
     assert found == (outputs.OUTPUTS / "table.txt").read_text("utf-8")
 
 
@@ -93,7 +109,9 @@ def test_an_installed_copy_lists_its_grid_and_shows_results(installed, tmp_path)
 def test_an_installed_copy_passes_tests_of_the_sdist(installed, built, tmp_path):
     shutil.copytree(built / "sdist" / "tests", tmp_path / "tests")
     files = [f"tests/unit/test_{name}.py" for name in ("statistics", "text", "names")]
-    passed = installed("-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", *files)
+    passed = installed(
+        "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", *files
+    )
     assert int(re.search(r"(\d+) passed", passed)[1]) > 50
 
 
@@ -102,13 +120,17 @@ def test_metadata_name_licence_authors_paper_and_both_commands(built):
     (about,) = (built / "site").glob("*.dist-info")
     metadata = message_from_string((about / "METADATA").read_text("utf-8"))
     fields = {"License-Expression": "BSD-3-Clause", "License-File": "LICENSE"}
-    assert (fields | {"Author": "The authors of cbm"}).items() <= dict(metadata.items()).items()
+    assert (fields | {"Author": "The authors of cbm"}).items() <= dict(
+        metadata.items()
+    ).items()
     assert "Paper, https://arxiv.org/abs/1311.1354" in metadata.get_all("Project-URL")
     scripts = ConfigParser()
     scripts.read(about / "entry_points.txt")
     both = dict.fromkeys(("cbm", "cbm-cli"), "cbm_cli.cli:main")
     assert dict(scripts["console_scripts"]) == both
-    links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload() or "")  # from the page of the index
+    links = re.findall(
+        r"\]\(([^)]*)\)", metadata.get_payload() or ""
+    )  # from the page of the index
     assert all(link.startswith("https://") for link in links)
 
 

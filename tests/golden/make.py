@@ -1,4 +1,5 @@
-"""Write the golden files again: ``python -m tests.golden.make``, after bumping KERNEL_VERSION.
+"""Write the golden files again: ``python -m tests.golden.make``, after bumping
+KERNEL_VERSION.
 
 The results behind the outputs are made again only if ``results.zip`` is missing.
 """
@@ -20,21 +21,31 @@ def main() -> None:
     for name in CASES:
         values |= run_case(name)
     write(values)
-    print(f"{FILE}: {len(CASES)} cases, {len(values)} arrays, {FILE.stat().st_size:,} bytes")
+    print(
+        f"{FILE}: {len(CASES)} cases, {len(values)} arrays, "
+        f"{FILE.stat().st_size:,} "
+        "bytes"
+    )
     if not RESULTS.exists():
         make_results()
     OUTPUTS.mkdir(exist_ok=True)
     for name in COMMANDS:
         with tempfile.TemporaryDirectory() as folder:
-            (OUTPUTS / name).write_text(output_of(name, unpack(Path(folder))), encoding="utf-8")
+            (OUTPUTS / name).write_text(
+                output_of(name, unpack(Path(folder))), encoding="utf-8"
+            )
 
 
 def make_results() -> None:
-    """Run ``grid.yaml``, and pack the results folder without the places of this machine."""
+    """Run ``grid.yaml``, and pack the results folder without the places of this
+    machine.
+    """
     with tempfile.TemporaryDirectory() as name:
         cbm("run", HERE / "grid.yaml", "--output", name, "--jobs", 0)
         for experiment in Path(name).glob("*/"):
-            change_manifest(experiment, lambda manifest: manifest.update(grid_folder=""))
+            change_manifest(
+                experiment, lambda manifest: manifest.update(grid_folder="")
+            )
             for exports in EXPORTS:  # no output is made of them
                 shutil.rmtree(experiment / exports, ignore_errors=True)
         shutil.make_archive(str(RESULTS.with_suffix("")), "zip", name)

@@ -1,4 +1,6 @@
-"""What commands print of the results of ``grid.yaml``, which are kept in ``results.zip``."""
+"""What commands print of the results of ``grid.yaml``, which are kept in
+``results.zip``.
+"""
 
 import re
 import zipfile
@@ -25,11 +27,17 @@ COMMANDS = {
     "ls.txt": ["ls .", "ls . deep"],
     "best.txt": ["best . bars", "best . encoder"],
     "evaluate.json": [
-        f"evaluate {words} --json" for words in (f"{_RBM} {_AIS}", f"{_DEEP} {_AIS}", _ENCODER)
+        f"evaluate {words} --json"
+        for words in (f"{_RBM} {_AIS}", f"{_DEEP} {_AIS}", _ENCODER)
     ],
     "evaluate.txt": [
         f"evaluate {words}"
-        for words in (f"{_RBM} --exact", f"{_DEEP} --exact", f"{_DEEP} {_AIS}", _ENCODER)
+        for words in (
+            f"{_RBM} --exact",
+            f"{_DEEP} --exact",
+            f"{_DEEP} {_AIS}",
+            _ENCODER,
+        )
     ],
 }
 
@@ -42,16 +50,24 @@ def unpack(folder: Path) -> Path:
 
 
 def output_of(name: str, results: Path) -> str:
-    """Run the commands of an output; return what they print, without places and dates."""
+    """Run the commands of an output; return what they print, without places and
+    dates.
+    """
     printed = ""
     for command in COMMANDS[name]:
         first, place, *words = command.split()
         result = cbm(first, results / place, *words)
         printed += result.output if first == "best" else result.stdout
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "DATE", printed.replace(str(results), "RESULTS"))
+    return re.sub(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d", "DATE", printed.replace(str(results), "RESULTS")
+    )
 
 
 def parted(text: str) -> tuple[str, np.ndarray]:
-    """Text without its numbers, and its numbers, those with a decimal point or an exponent."""
+    """Text without its numbers, and its numbers, those with a decimal point or an
+    exponent.
+    """
     number = r"(?<![\w.])-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)(?!\w)"
-    return re.sub(number, "#", text), np.array([float(found) for found in re.findall(number, text)])
+    return re.sub(number, "#", text), np.array(
+        [float(found) for found in re.findall(number, text)]
+    )

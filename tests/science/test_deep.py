@@ -1,4 +1,6 @@
-"""Deep machines against sums over all states of their layers, written out layer by layer."""
+"""Deep machines against sums over all states of their layers, written out layer by
+layer.
+"""
 
 import json
 from dataclasses import replace
@@ -11,7 +13,14 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.machines.bounds import lower_bounds, posterior_of
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.machines.files import Flat
-from cbm_cli.machines.likelihood import Method, Parts, bounds_of, columns, evaluate, values
+from cbm_cli.machines.likelihood import (
+    Method,
+    Parts,
+    bounds_of,
+    columns,
+    evaluate,
+    values,
+)
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.trial.checks import check
 from numpy.testing import assert_allclose
@@ -19,7 +28,16 @@ from scipy.special import logsumexp
 
 from tests import networks, oracles
 from tests.builders import cbm, grid_text, holds, refusal, run_grid
-from tests.networks import FOUR, RBM, THREE, TWO, all_states, layered, layered_energy, visible_rows
+from tests.networks import (
+    FOUR,
+    RBM,
+    THREE,
+    TWO,
+    all_states,
+    layered,
+    layered_energy,
+    visible_rows,
+)
 from tests.oracles import exact_log_likelihoods, flattened, log_z, random_machine, wide
 from tests.trainings import rbm_settings
 
@@ -33,7 +51,9 @@ pytestmark = pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)]
 )
-def test_mean_field_makes_the_rounds_of_the_reference(even_units, odd_units, scale, rounds):
+def test_mean_field_makes_the_rounds_of_the_reference(
+    even_units, odd_units, scale, rounds
+):
     machine = random_machine(4 + even_units, odd_units, seed=5, scale=scale)
     x, start = np.eye(4), np.full(even_units, 0.3)
     expected = ref.mean_field(x, start, wide(machine), 1e-3, rounds)
@@ -52,7 +72,9 @@ def test_bounds_are_expectations_and_keep_their_order(layers, scale):
     rows = visible_rows(layers)[chosen]
     posterior = posterior_of(flat, rows.astype(np.float32), 1e-4, 100)
     lower = lower_bounds(flat, rows, posterior) - log_z(flat.plain)
-    expected = ref.lower_bound(rows, *wide((posterior.deep, posterior.odd)), wide(flat.plain))
+    expected = ref.lower_bound(
+        rows, *wide((posterior.deep, posterior.odd)), wide(flat.plain)
+    )
     assert_allclose(lower, expected, atol=1e-9)
     exact = exact_log_likelihoods(flattened(machine, np.float64), rows)
     expected = networks.brute_log_likelihoods(machine, layers)[chosen]
@@ -66,7 +88,9 @@ def test_deep_machines_are_annealed_in_twice_as_many_steps_unless_they_are_the_b
     assert Method(temperatures=77).steps(is_deep=True) == 77
     flat = flattened(layered(THREE, seed=8))
     flat.W[:], flat.c[:], flat.b[4:] = 0, 0, 0
-    found, _ = evaluate(flat, Parts({}, 1.0, flat.b[:4]), Method("ais", temperatures=3, runs=5))
+    found, _ = evaluate(
+        flat, Parts({}, 1.0, flat.b[:4]), Method("ais", temperatures=3, runs=5)
+    )
     assert found["log_z"] == pytest.approx(log_z(flat.plain), abs=1e-12)
     assert found["log_z_standard_error"] == 0
 
@@ -81,9 +105,14 @@ def measured(machine, parts, method):
 
 
 def test_an_evaluation_has_the_means_over_each_part():
-    flat, training = flattened(layered(TWO, seed=9)), {"temperatures": 300, "checked": False}
+    flat, training = (
+        flattened(layered(TWO, seed=9)),
+        {"temperatures": 300, "checked": False},
+    )
     parts = parts_of(train=visible_rows(TWO)[:20], test=visible_rows(TWO)[7:])
-    exact = {name: exact_log_likelihoods(flat, it).mean() for name, it in parts.rows.items()}
+    exact = {
+        name: exact_log_likelihoods(flat, it).mean() for name, it in parts.rows.items()
+    }
     expected = {f"{part}_log_likelihood": value for part, value in exact.items()}
     found = measured(flat, parts, Method("exact", **training))
     assert found == pytest.approx(expected, abs=1e-12)
@@ -94,7 +123,9 @@ def test_an_evaluation_has_the_means_over_each_part():
     assert abs(found["log_z"] - log_z(flat.plain)) < 5 * error
     for part, rows in parts.rows.items():
         lower, _ = bounds_of(flat, rows, 1.0, method)
-        assert found[f"{part}_lower_bound"] == pytest.approx(lower.mean() - found["log_z"])
+        assert found[f"{part}_lower_bound"] == pytest.approx(
+            lower.mean() - found["log_z"]
+        )
         assert found[f"{part}_lower_bound"] < exact[part] + 5 * error
     assert found["mean_field_unsettled"] == 0
     once = measured(flat, parts, replace(method, tolerance=0, rounds=1))
@@ -102,7 +133,10 @@ def test_an_evaluation_has_the_means_over_each_part():
 
 
 def test_rows_that_did_not_converge_are_counted():
-    flat, x = flattened(layered(TWO, 3, scale=2.0)), visible_rows(TWO).astype(np.float32)
+    flat, x = (
+        flattened(layered(TWO, 3, scale=2.0)),
+        visible_rows(TWO).astype(np.float32),
+    )
     two, three = (posterior_of(flat, x, 0, rounds) for rounds in (2, 3))
     change = np.abs(np.hstack([three.deep - two.deep, three.odd - two.odd])).max(axis=1)
     assert posterior_of(flat, x, np.median(change), 2).unsettled == 16
@@ -116,13 +150,17 @@ def test_rows_that_did_not_converge_are_counted():
 def test_grey_values_enter_the_energy_as_they_are():
     machine, grey = layered(THREE, seed=13), np.uint8([[0, 51, 204, 255]])
     given = layered_energy(machine, [grey[0] / 255, *all_states(THREE[1:])])
-    expected = logsumexp(-given) - logsumexp(-layered_energy(machine, all_states(THREE)))
+    expected = logsumexp(-given) - logsumexp(
+        -layered_energy(machine, all_states(THREE))
+    )
     found = exact_log_likelihoods(flattened(machine, np.float64), grey, 1 / 255)
     assert found == pytest.approx([expected], abs=1e-6)  # unit is float32
 
 
 @pytest.mark.parametrize("name", ["exact", "ais"])
-def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_not_a_number(name):
+def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_not_a_number(
+    name,
+):
     flat, parts = flattened(layered(TWO, seed=11)), parts_of(train=visible_rows(TWO))
     with pytest.raises(Stopped):
         evaluate(flat, parts, Method(name), should_stop=lambda: True)
@@ -149,7 +187,9 @@ def test_sums_that_are_too_large_are_refused(sizes, rows, told):
 @pytest.mark.parametrize("sizes", [(9, 2**16), (2**16, 9)])
 def test_the_sums_of_a_trial_are_those_of_its_largest_part(sizes):
     how = {"model": {"kind": "dbm", "hidden": [16, 16]}, "offsets": "ddd^b", "batch": 9}
-    data = Dataset("bars", *(np.resize(np.eye(9, dtype=np.uint8), (n, 9)) for n in sizes))
+    data = Dataset(
+        "bars", *(np.resize(np.eye(9, dtype=np.uint8), (n, 9)) for n in sizes)
+    )
     assert holds(refusal(check, rbm_settings(**how), data), "2^16|65,536")
     check(rbm_settings(**how, evaluate={"rows": 99}), data)
 
@@ -170,10 +210,15 @@ def test_finished_trials_gain_likelihoods_bounds_and_estimates():
     for method in ([], ["--ais", "--temperatures", 500]):
         cbm("evaluate", "results", *method, "-j", 0)
     deep = pd.read_csv("results/toy/summary.csv")
-    likelihood, bound = (deep[f"train_{name}_exact"] for name in ("log_likelihood", "lower_bound"))
+    likelihood, bound = (
+        deep[f"train_{name}_exact"] for name in ("log_likelihood", "lower_bound")
+    )
     log_z = deep["ais_log_z"] - deep["exact_log_z"]
     assert (log_z.abs() < 5 * deep["ais_log_z_standard_error"]).all()
     assert_allclose(likelihood, deep["train_log_likelihood_final"])
     assert_allclose(deep["train_lower_bound_ais"], bound - log_z, atol=1e-9)
     assert (bound <= likelihood).all()
-    assert holds(cbm("evaluate", "results", "--pseudo", "-j", 0, code=3).stderr, "RBMs|and 1 more")
+    assert holds(
+        cbm("evaluate", "results", "--pseudo", "-j", 0, code=3).stderr,
+        "RBMs|and 1 more",
+    )

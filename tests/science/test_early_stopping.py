@@ -27,7 +27,9 @@ DEEP = {"model": {"kind": "dbm", "hidden": [3, 2]}, "offsets": "ddd^b_s"}
 def settings(metric, how=None, **changes):
     its = {"early_stopping": {"metric": metric} | how} if how else {}
     its |= {"evaluate": {"method": METHODS[metric], "every": "10 updates"}}
-    return rbm_settings(**{"updates": 400, "learning_rate": 0.3, "batch": 5} | its | changes)
+    return rbm_settings(
+        **{"updates": 400, "learning_rate": 0.3, "batch": 5} | its | changes
+    )
 
 
 def valid_of(machine, metric="likelihood"):
@@ -49,7 +51,9 @@ def valid_of(machine, metric="likelihood"):
 def test_training_stops_where_the_metric_has_not_improved(
     monkeypatch, metric, changes, look_ahead, tolerance
 ):
-    monkeypatch.setattr("cbm_cli.trial.loop._IMPROVEMENT", tolerance)  # sooner than by 0.00001
+    monkeypatch.setattr(
+        "cbm_cli.trial.loop._IMPROVEMENT", tolerance
+    )  # sooner than by 0.00001
     its = settings(metric, {"look_ahead": look_ahead}, **changes)
     stopped = run_trial(Trial("x", its, 0, 1), data())
     values = stopped.curve[1:, stopped.columns.index(f"valid_{COLUMNS[metric]}")]
@@ -60,7 +64,9 @@ def test_training_stops_where_the_metric_has_not_improved(
     assert runs[:-1].all()  # not earlier
     best = int(values.argmax())
     assert stopped.converged == round(stopped.curve[1 + best, 1])
-    assert valid_of(stopped.best_machine, metric) == pytest.approx(values[best], abs=1e-4)
+    assert valid_of(stopped.best_machine, metric) == pytest.approx(
+        values[best], abs=1e-4
+    )
 
 
 def test_an_estimate_that_is_not_believed_is_never_the_best(monkeypatch):

@@ -1,4 +1,6 @@
-"""Results of many settings against those of the kernels that the golden files were made with."""
+"""Results of many settings against those of the kernels that the golden files were made
+with.
+"""
 
 import pytest
 from numpy.testing import assert_allclose
@@ -11,7 +13,9 @@ MOVED = "a golden value moved: bump KERNEL_VERSION and run python -m tests.golde
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_is_as_it_was(name):
-    expected = {key: it for key, it in cases.read().items() if key.startswith(f"{name}/")}
+    expected = {
+        key: it for key, it in cases.read().items() if key.startswith(f"{name}/")
+    }
     departed = cases.departure_of_runs(name, expected)
     assert departed is None, f"{MOVED}: {departed}"
 
@@ -22,6 +26,7 @@ def test_results_are_shown_as_they_were(tmp_path, name):
     kept = (outputs.OUTPUTS / name).read_text(encoding="utf-8")
     (words, numbers), (same_words, expected) = map(outputs.parted, (printed, kept))
     assert words == same_words, f"an output changed; if this is meant, {cases.REMEDY}"
-    # Evaluations are sums in float32; tables are exact but for the last digit of libraries
+    # Evaluations are sums in float32; tables are exact but for the last digit of
+    # libraries
     limit = 1e-5 if name.startswith("evaluate") else 1e-9
     assert_allclose(numbers, expected, rtol=limit, atol=limit, err_msg=MOVED)

@@ -1,4 +1,6 @@
-"""Exact gradients, Fisher matrices, and natural and rescaled steps, against the reference."""
+"""Exact gradients, Fisher matrices, and natural and rescaled steps, against the
+reference.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,12 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.machines import gradients
-from cbm_cli.machines.gradients import centered, exact_moments, natural_gradient, standard_gradient
+from cbm_cli.machines.gradients import (
+    centered,
+    exact_moments,
+    natural_gradient,
+    standard_gradient,
+)
 from cbm_cli.machines.limits import check_fisher
 from cbm_cli.trial.learner import Learner
 from numpy.testing import assert_allclose
@@ -34,7 +41,9 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("block", [4096, 3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_exact_expectations_and_gradients_are_those_of_the_reference(shape, block, monkeypatch):
+def test_exact_expectations_and_gradients_are_those_of_the_reference(
+    shape, block, monkeypatch
+):
     monkeypatch.setattr(gradients, "BLOCK", block)
     plain, rows, rng = machine(*shape), some_rows(shape[0]), np.random.default_rng(1)
     data, model = phases(*plain, rows)
@@ -45,13 +54,17 @@ def test_exact_expectations_and_gradients_are_those_of_the_reference(shape, bloc
     standard = standard_gradient(*plain, rows)
     assert_same(standard, ref.gradient(data, model))
     offsets = rng.random(shape[0]), rng.random(shape[1])
-    assert_same(centered(standard, *offsets), ref.centered_gradient(data, model, *offsets))
+    assert_same(
+        centered(standard, *offsets), ref.centered_gradient(data, model, *offsets)
+    )
 
 
 FISHERS = {
     "joint": lambda *machine: ref.fisher(ref.joint_phase(*machine)),
     "marginal": lambda *machine: ref.fisher(ref.model_phase(*machine)),
-    "diagonal": lambda *machine: np.diag(np.diag(ref.fisher(ref.joint_phase(*machine)))),
+    "diagonal": lambda *machine: np.diag(
+        np.diag(ref.fisher(ref.joint_phase(*machine)))
+    ),
 }
 
 
@@ -61,7 +74,9 @@ def test_natural_gradients_are_those_of_the_reference(shape, fisher):
     plain, rows = machine(*shape), some_rows(shape[0])
     F, gradient = FISHERS[fisher](*plain), ref.gradient(*phases(*plain, rows))
     for damping in (0.0, 0.3) if fisher != "marginal" else (0.3, 1e-4):
-        found = natural_gradient(*plain, standard_gradient(*plain, rows), fisher, damping)
+        found = natural_gradient(
+            *plain, standard_gradient(*plain, rows), fisher, damping
+        )
         expected = flat(*ref.natural_gradient(gradient, F, damping))
         assert_allclose(found.flat(), expected, rtol=1e-7, atol=1e-12)
 
@@ -72,7 +87,9 @@ def test_what_has_no_variance_does_not_move_and_its_neighbours_have_their_steps(
     stuck = plain[0], np.array([800.0, 0, 0, 0]), plain[2]
     stack = [np.stack(arrays) for arrays in zip(plain, stuck, plain, strict=True)]
     found = natural_gradient(*stack, standard_gradient(*stack, rows), fisher, 0.0)
-    alone = natural_gradient(*plain, standard_gradient(*plain, rows), fisher, 0.0).flat()
+    alone = natural_gradient(
+        *plain, standard_gradient(*plain, rows), fisher, 0.0
+    ).flat()
     assert_allclose(found.flat()[[0, 2]], [alone, alone], rtol=1e-9)
     assert found.b[1, 0] == 0
     assert np.isfinite(found.flat()).all()
@@ -89,7 +106,9 @@ def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
 
 def test_a_fisher_matrix_of_fewer_states_than_parameters_is_refused():
     check_fisher("gradient", "joint", 0.0, 9, 7, "")
-    check_fisher("gradient", "marginal", 0.0, 4, 2, "")  # 15 states, less one, for 14 parameters
+    check_fisher(
+        "gradient", "marginal", 0.0, 4, 2, ""
+    )  # 15 states, less one, for 14 parameters
     check_fisher("gradient", "marginal", 0.01, 4, 3, "")
     assert holds(refusal(check_fisher, "gradient", "marginal", 0.0, 4, 3, ""), "15|19")
 
@@ -102,11 +121,17 @@ DAMPING = {"joint": 0.0, "marginal": 0.01, "diagonal": 0.0}
 
 
 def natural(fisher, rows=ROWS, hidden=M, exact=False, others=None, **changes):
-    """A learner along a natural gradient, or along the centered one if ``fisher`` is None."""
+    """A learner along a natural gradient, or along the centered one if ``fisher`` is
+    None.
+    """
     gradient = {"kind": "centered"}
     if fisher:
         gradient = {"kind": "natural", "fisher": fisher, "damping": DAMPING[fisher]}
-    its = {"model": {"kind": "rbm", "hidden": hidden}, "learning_rate": 1.0, "batch": "full"}
+    its = {
+        "model": {"kind": "rbm", "hidden": hidden},
+        "learning_rate": 1.0,
+        "batch": "full",
+    }
     its |= {"gradient": gradient | changes, "sampler": "exact" if exact else "PCD-1"}
     return Learner(rbm_settings(**its | (others or {})), Dataset("rows", rows), 2024)
 
@@ -147,7 +172,9 @@ def test_the_step_with_an_exact_fisher_matrix_is_that_of_the_reference(fisher, e
     machine = wide(state[:3])
     model = ref.model_phase(*machine) if exact else samples_of(state, way)
     gradient = ref.gradient(data_phase(machine), model)
-    expected = flat(*ref.natural_gradient(gradient, FISHERS[fisher](*machine), DAMPING[fisher]))
+    expected = flat(
+        *ref.natural_gradient(gradient, FISHERS[fisher](*machine), DAMPING[fisher])
+    )
     assert np.abs(expected).max() > 0.1
     assert_close(step_of(state, way), expected)
 
@@ -156,7 +183,10 @@ def test_the_sampled_diagonal_has_the_variances_of_the_samples():
     way = natural("diagonal", damping=0.05)
     state = random_start(way, seed=7)
     model = samples_of(state, way)
-    gradient, means = flat(*ref.gradient(data_phase(wide(state[:3])), model)), flat(*moments(model))
+    gradient, means = (
+        flat(*ref.gradient(data_phase(wide(state[:3])), model)),
+        flat(*moments(model)),
+    )
     assert_close(step_of(state, way), gradient / (means * (1 - means) + 0.05))
 
 
@@ -170,12 +200,16 @@ def shaped(step, n=N):
 @pytest.mark.parametrize("length", ["standard", "centered"])
 def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled):
     damped, exact = {"damping": 0.01} if fisher else {}, not sampled
-    way = natural(fisher, exact=exact, others={"learning_rate": 0.5}, scale_to=length, **damped)
+    way = natural(
+        fisher, exact=exact, others={"learning_rate": 0.5}, scale_to=length, **damped
+    )
     state = random_start(way, seed=11)
     machine = wide(state[:3])
     data = data_phase(machine)
     model = samples_of(state, way) if sampled else ref.model_phase(*machine)
-    offsets = moments(data)[1:] if length == "centered" else (np.zeros(N), np.zeros(M))  # dd^b
+    offsets = (
+        moments(data)[1:] if length == "centered" else (np.zeros(N), np.zeros(M))
+    )  # dd^b
     other = ref.centered_gradient(data, model, *offsets)
     unscaled = shaped(step_of(state, natural(fisher, exact=exact, **damped)))
     assert_close(step_of(state, way), 0.5 * flat(*ref.rescale(unscaled, other)), 1e-4)
@@ -188,7 +222,9 @@ def test_steps_along_other_directions_have_momentum(fisher):
     state, velocity = random_start(way, seed=14), np.zeros(N * M + N + M)
     for update in range(5):
         machine = wide(state[:3])
-        direction = gradient = ref.gradient(data_phase(machine), ref.model_phase(*machine))
+        direction = gradient = ref.gradient(
+            data_phase(machine), ref.model_phase(*machine)
+        )
         if fisher:
             natural_one = ref.natural_gradient(gradient, FISHERS[fisher](*machine))
             direction = ref.rescale(natural_one, gradient)
@@ -210,8 +246,12 @@ def test_a_small_variance_is_found_in_float64_and_what_has_none_does_not_move():
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])
-def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but_singular(rate):
-    """Figure 13 (a): within 0.5 of the bound -13.86 in 30 updates at rate 1.0, in 300 at 0.1."""
+def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but_singular(
+    rate,
+):
+    """Figure 13 (a): within 0.5 of the bound -13.86 in 30 updates at rate 1.0, in 300
+    at 0.1.
+    """
     bars = bars_and_stripes(2)
     way = natural("joint", bars.train, 4, exact=True, others={"learning_rate": rate})
     state = random_start(way, 1, scale=0.01)

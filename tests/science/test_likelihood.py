@@ -38,7 +38,9 @@ pytestmark = pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("shape", [(4, 9), (1, 1), (7, 1), (40, 12), (13, 30)])
 def test_log_z_by_gray_code_is_the_sum_over_all_states(shape, scale):
     machine = random_machine(*shape, seed=3, scale=scale)
-    assert log_z(machine) == pytest.approx(ref.log_partition(*wide(machine)), rel=1e-12, abs=1e-10)
+    assert log_z(machine) == pytest.approx(
+        ref.log_partition(*wide(machine)), rel=1e-12, abs=1e-10
+    )
 
 
 def own_machine(kind, sizes, size, all_of_them):
@@ -46,13 +48,17 @@ def own_machine(kind, sizes, size, all_of_them):
     weights, biases, offsets = layered(sizes, 0)
     weights = [size * W if all_of_them else W for W in weights]
     weights[0][0, 0] = size
-    return Layered(kind, tuple(weights), tuple(biases), tuple(0 * offset for offset in offsets))
+    return Layered(
+        kind, tuple(weights), tuple(biases), tuple(0 * offset for offset in offsets)
+    )
 
 
 def told_of(machine, rows, method, unit=1.0, base=None):
     """What a method says of a machine, and of rows."""
     base = np.zeros(rows.shape[1], np.float32) if base is None else base
-    common, by_part = evaluate(machine, Parts({"train": rows}, unit, base), method, "m.npz")
+    common, by_part = evaluate(
+        machine, Parts({"train": rows}, unit, base), method, "m.npz"
+    )
     return common, by_part["train"]
 
 
@@ -73,8 +79,13 @@ def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_o
 
 def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
     """Activations of 1e9 are rounded by 64."""
-    machine, how = random_machine(6, 4, seed=3, scale=1e9), Method("exact", checked=False)
-    best = states(6)[[(-ref.free_energy(states(6), *wide(machine))).argmax()]].astype(np.uint8)
+    machine, how = (
+        random_machine(6, 4, seed=3, scale=1e9),
+        Method("exact", checked=False),
+    )
+    best = states(6)[[(-ref.free_energy(states(6), *wide(machine))).argmax()]].astype(
+        np.uint8
+    )
     found = [told_of(rbm(*machine), rows, how)[1] for rows in (best, 1 - best)]
     high, low = (answer["log_likelihood"]["mean"] for answer in found)
     assert low < -1e9 < high <= 0
@@ -87,10 +98,18 @@ def test_what_float32_cannot_hold_is_refused_where_it_is_used(size):
         told_of(machine, rows, Method("ais", temperatures=20, runs=5))
 
 
-@pytest.mark.parametrize(("levels", "shape", "rows"), [(1, (20, 1200), 700), (255, (6, 4), 10)])
-def test_many_rows_of_many_units_and_grey_rows_are_summed_without_loss(levels, shape, rows):
+@pytest.mark.parametrize(
+    ("levels", "shape", "rows"), [(1, (20, 1200), 700), (255, (6, 4), 10)]
+)
+def test_many_rows_of_many_units_and_grey_rows_are_summed_without_loss(
+    levels, shape, rows
+):
     machine = random_machine(*shape, seed=8, scale=0.3)
-    rows = np.random.default_rng(1).integers(0, levels + 1, (rows, shape[0])).astype(np.uint8)
+    rows = (
+        np.random.default_rng(1)
+        .integers(0, levels + 1, (rows, shape[0]))
+        .astype(np.uint8)
+    )
     expected = -ref.free_energy(rows / levels, *wide(machine)).mean()
     assert mean_score(machine, rows, 1 / levels) == pytest.approx(expected, rel=1e-6)
 
@@ -100,14 +119,22 @@ def test_many_rows_of_many_units_and_grey_rows_are_summed_without_loss(levels, s
 
 def test_the_default_schedule_is_the_papers():
     betas = estimates.schedule()
-    assert np.histogram(betas, np.float32([0, 0.5, 0.9, 1]))[0].tolist() == [500, 4_000, 10_001]
+    assert np.histogram(betas, np.float32([0, 0.5, 0.9, 1]))[0].tolist() == [
+        500,
+        4_000,
+        10_001,
+    ]
     assert (betas[0], betas[-1]) == (0, 1)
     assert (np.diff(betas) > 0).all()
 
 
-@pytest.mark.parametrize(("rows", "n", "m", "scale"), [(9, 6, 4, 1.0), (40, 36, 32, 0.1)])
+@pytest.mark.parametrize(
+    ("rows", "n", "m", "scale"), [(9, 6, 4, 1.0), (40, 36, 32, 0.1)]
+)
 @pytest.mark.parametrize("direction", [1, -1])
-def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction, rows, n, m, scale):
+def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(
+    direction, rows, n, m, scale
+):
     """Also of a machine that is large enough to add up rows of weights."""
     machine, base = random_machine(n, m, 2, scale), random_machine(n, 1, 3, scale)[1]
     betas = estimates.schedule(40)[::direction].copy()
@@ -133,12 +160,17 @@ def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction, ro
 def test_exact_samples_have_the_machines_distribution(shape):
     machine = random_machine(*shape, seed=5)
     p = joint(*machine)[0].sum(axis=1)
-    assert deviations(exact_samples(machine, 400_000, seed=6), p).max() < 4.5  # of 32 states
+    assert (
+        deviations(exact_samples(machine, 400_000, seed=6), p).max() < 4.5
+    )  # of 32 states
 
 
 def test_effective_runs_and_doubts():
     summarise = estimates.summarise
-    for runs, doubtful in ((4, True), (5, False)):  # of 50, a tenth of which must carry the weight
+    for runs, doubtful in (
+        (4, True),
+        (5, False),
+    ):  # of 50, a tenth of which must carry the weight
         found = summarise(np.where(np.arange(50) < runs, 0.0, -100.0), 0.0)
         answer = {"log_z_interval": found.interval, "log_z_at_least": -9.0, "runs": 50}
         answer["effective_sample_size"] = found.effective_sample_size
@@ -159,7 +191,9 @@ def test_the_base_rate_is_the_smoothed_logit_of_the_mean():
     grey = Dataset("grey", np.uint8([[0, 255]]), levels=255)
     expected = estimates.base_rate(np.array([0, 1]), 1)
     assert_array_equal(likelihood.parts_of(grey, Method()).base, expected)
-    assert estimates.log_z_of_base(np.zeros(3, np.float32), 4) == pytest.approx(7 * np.log(2))
+    assert estimates.log_z_of_base(np.zeros(3, np.float32), 4) == pytest.approx(
+        7 * np.log(2)
+    )
 
 
 def test_a_subsample_is_random_in_order_and_shared_by_all_trials():
@@ -169,7 +203,10 @@ def test_a_subsample_is_random_in_order_and_shared_by_all_trials():
     same = likelihood.parts_of(data, Method(rows=100, seed=2), ["train"]).rows
     numbers = found["train"] @ (1 << np.arange(10))
     assert (np.diff(numbers) > 0).all()
-    assert (len(numbers), len({*np.diff(numbers)}) > 10) == (100, True)  # not each tenth row
+    assert (len(numbers), len({*np.diff(numbers)}) > 10) == (
+        100,
+        True,
+    )  # not each tenth row
     assert 30 < (numbers < 500).sum() < 70
     assert_array_equal(found["test"], rows[:90])
     assert_equal(same, {"train": found["train"]})
@@ -183,7 +220,9 @@ def estimated(machine, rows, unit=1.0, sizes=None, **how):
     arrays = [np.ascontiguousarray(array, np.float32) for array in machine]
     sizes = sizes or arrays[0].shape
     flat = Flat(*arrays, np.full(len(arrays[1]) - sizes[0], 0.5, np.float32), sizes)
-    base = np.linspace(-2, 1, sizes[0], dtype=np.float32)  # which known states must not count
+    base = np.linspace(
+        -2, 1, sizes[0], dtype=np.float32
+    )  # which known states must not count
     method = Method("ais", **{"temperatures": 100, "checked": False} | how)
     return told_of(flat, rows, method, unit, base)
 
@@ -199,7 +238,9 @@ def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
         machine = flatten(Layered("dbm", *layered(sizes, seed, scale)))
         theta, x = machine.plain, states(len(machine.b))
         ((_, weights),) = certificate._chains(machine, x, 0, np.random.default_rng(1))
-        assert_allclose(weights, -ref.free_energy(x, *wide(theta)), rtol=1e-5, atol=1e-5)
+        assert_allclose(
+            weights, -ref.free_energy(x, *wide(theta)), rtol=1e-5, atol=1e-5
+        )
         for rows in (all_rows, np.repeat(all_rows[:1], 3, axis=0), all_rows.clip(0, 1)):
             common, _ = estimated(theta, rows, unit, sizes=sizes, runs=5)
             assert common["log_z_at_least"] < log_z(theta)
@@ -211,7 +252,11 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
     """Large terms cancel in -F(x); by sums over all states in 80 bits."""
     rows = states(sizes[0]).astype(np.uint8)
     for seed in range(10):
-        random, weights, biases = np.random.default_rng(seed), [], [np.zeros(n) for n in sizes]
+        random, weights, biases = (
+            np.random.default_rng(seed),
+            [],
+            [np.zeros(n) for n in sizes],
+        )
         for k, (n, m) in enumerate(itertools.pairwise(sizes)):
             signs = random.permuted(np.tile(np.arange(m) % 2 * 2 - 1, (n, 1)), axis=1)
             weights.append(size * signs * random.uniform(0.5, 1.5, (n, m)))
@@ -220,10 +265,15 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
         halves = tuple(np.full(n, 0.5) for n in sizes)
         machine = flatten(Layered("dbm", tuple(weights), tuple(biases), halves))
         wider = [array.astype(np.longdouble) for array in machine.plain]
-        common, answer = told_of(machine, rows, Method("ais", 3, 5, seed=seed, checked=False))
+        common, answer = told_of(
+            machine, rows, Method("ais", 3, 5, seed=seed, checked=False)
+        )
         below = ref.log_partition(*wider) - common["log_z_at_least"]
         assert below > 0
-        margin, terms = certificate.rounding(machine), sum(np.abs(it).sum() for it in wider)
+        margin, terms = (
+            certificate.rounding(machine),
+            sum(np.abs(it).sum() for it in wider),
+        )
         assert margin >= 2 * sum(machine.W.shape) * np.finfo(float).eps * terms
         if len(sizes) == 2:
             relative = 1e-11 * (1 + abs(common["log_z_at_least"]))
@@ -236,13 +286,19 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
 def test_starts_of_their_own_reach_a_state_that_neither_rows_nor_runs_know():
     for seed in range(10):
         machine, state = narrow_machine(seed)
-        rows = np.random.default_rng(seed + 100).integers(0, 2, (5, 20)).astype(np.uint8)
+        rows = (
+            np.random.default_rng(seed + 100).integers(0, 2, (5, 20)).astype(np.uint8)
+        )
         assert (rows != state).any(axis=1).all()
         found, _ = estimated(machine, rows, seed=seed, temperatures=30)
         exact = log_z([array.astype(np.float32) for array in machine])
         assert found["log_z_at_least"] == pytest.approx(exact, abs=0.01)
-        _, answer = estimated(machine, state[None].astype(np.uint8), temperatures=3, runs=2)
-        assert -1e-3 < answer["log_likelihood_at_most"]["mean"] <= 0  # as rows are binary
+        _, answer = estimated(
+            machine, state[None].astype(np.uint8), temperatures=3, runs=2
+        )
+        assert (
+            -1e-3 < answer["log_likelihood_at_most"]["mean"] <= 0
+        )  # as rows are binary
 
 
 def proved(machine, rows, seed):
@@ -254,19 +310,30 @@ def proved(machine, rows, seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_mirror_image_of_a_row_reaches_a_state_that_many_hidden_units_carry(seed):
-    """Each hears 8 of 16 units and needs 6; two keep a unit on; the last one turns all off."""
-    random, a, b, c = np.random.default_rng(seed), 4.0, np.full(24, -8.0), np.full(17, -22.0)
+    """Each hears 8 of 16 units and needs 6; two keep a unit on; the last one turns all
+    off.
+    """
+    random, a, b, c = (
+        np.random.default_rng(seed),
+        4.0,
+        np.full(24, -8.0),
+        np.full(17, -22.0),
+    )
     state, W = random.permutation(np.arange(24) < 16), np.zeros((24, 17))
     for j in range(16):
         W[random.choice(np.flatnonzero(state), 8, replace=False), j] = a
     W[:, 16] = -W.sum(axis=1)
     machine = rbm(W, b, c)
-    assert proved(machine, ~state[None], seed) == pytest.approx(log_z(machine.plain), abs=0.05)
+    assert proved(machine, ~state[None], seed) == pytest.approx(
+        log_z(machine.plain), abs=0.05
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_units_that_a_hidden_unit_prefers_are_a_start(seed):
-    """Eight hidden units carry a state, the others its mirror image; one, or all, carry none."""
+    """Eight hidden units carry a state, the others its mirror image; one, or all, carry
+    none.
+    """
     random, a = np.random.default_rng(seed), 2.0
     sign = random.permutation(np.arange(12) % 2 * 2 - 1)
     W = a * np.outer(sign, np.arange(16) % 2 * 2 - 1)
@@ -284,13 +351,22 @@ def test_chains_find_states_that_rows_and_runs_have_not():
 
 
 def narrow_machine(seed, n=20, m=6):
-    """A machine with one state 12 to 40 nats above all others together, without a slope to it."""
-    W, b, c = (array.astype(float) for array in random_machine(n, m, seed=seed, scale=0.5))
+    """A machine with one state 12 to 40 nats above all others together, without a slope
+    to it.
+    """
+    W, b, c = (
+        array.astype(float) for array in random_machine(n, m, seed=seed, scale=0.5)
+    )
     random, steep = np.random.default_rng(seed), 20.0
     state, depth = random.integers(0, 2, n), random.uniform(12, 40)
     W[:, 0] = steep * (2 * state - 1)
     others = W[:, 1:], b, c[1:]
-    c[0] = log_z(others) + depth + ref.free_energy(state[None], *others)[0] - steep * state.sum()
+    c[0] = (
+        log_z(others)
+        + depth
+        + ref.free_energy(state[None], *others)[0]
+        - steep * state.sum()
+    )
     return (W, b, c), state
 
 
@@ -306,7 +382,9 @@ def test_an_estimate_that_misses_a_known_state_is_doubtful():
         if abs(found["log_z"] - exact) > 1:
             silent += not found["doubtful"]
             disproved = found["effective_sample_size"] == 0
-            assert (f"{found['log_z_at_least']:.2f}" in likelihood.doubt_of(found)) == disproved
+            assert (
+                f"{found['log_z_at_least']:.2f}" in likelihood.doubt_of(found)
+            ) == disproved
             missed += disproved
     assert silent == 0
     assert missed > 20  # the others rest on a single run
@@ -315,7 +393,10 @@ def test_an_estimate_that_misses_a_known_state_is_doubtful():
 def test_healthy_estimates_are_not_doubtful():
     doubtful = 0
     for seed in range(50):
-        rows, machine = states(9).astype(np.uint8), random_machine(9, 6, seed=seed, scale=0.5)
+        rows, machine = (
+            states(9).astype(np.uint8),
+            random_machine(9, 6, seed=seed, scale=0.5),
+        )
         common, _ = estimated(machine, rows, seed=seed, temperatures=1000)
         doubtful += common["doubtful"]
     assert doubtful <= 1
@@ -324,11 +405,18 @@ def test_healthy_estimates_are_not_doubtful():
 def test_trials_whose_estimates_known_states_disprove_are_counted(monkeypatch):
     run_grid(GRID)
     monkeypatch.setattr(likelihood, "log_z_at_least", lambda *given: 1e6)
-    assert "log Z of 8 trials" in cbm("evaluate", "--ais", "--temperatures", 3, "-j", 0).stderr
+    assert (
+        "log Z of 8 trials"
+        in cbm("evaluate", "--ais", "--temperatures", 3, "-j", 0).stderr
+    )
 
 
 def test_offsets_that_make_biases_infinite_are_refused_in_one_line():
-    arrays = {"weights_0": np.full((2, 2), 1e308), "offsets_0": np.ones(2), "offsets_1": np.ones(2)}
+    arrays = {
+        "weights_0": np.full((2, 2), 1e308),
+        "offsets_0": np.ones(2),
+        "offsets_1": np.ones(2),
+    }
     np.savez("m.npz", **arrays, biases_0=np.full(2, -1e308), biases_1=np.zeros(2))
     np.save("rows.npy", np.eye(2, dtype=np.uint8))
     (line,) = evaluate_file(code=2).splitlines()

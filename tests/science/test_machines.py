@@ -27,7 +27,9 @@ def saved(path, arrays):
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [(ONE, "rbm"), (TWO, "dbm"), (FOUR, "dbm")])
-def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(sizes, kind, tmp_path):
+def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(
+    sizes, kind, tmp_path
+):
     machine, by_layer = layered(sizes, seed=1), all_states(sizes)
     read = read_machine(saved(tmp_path / "m.npz", machine_file(machine, kind)))
     W, b, c = flatten(read, np.float64).plain
@@ -47,10 +49,18 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
     weights = tuple(rng.random(shape, np.float32) for shape in pairwise(sizes))
     each = weights, vectors(sizes), vectors(sizes), vectors(inner), vectors(inner)
     machine, rows = Layered(kind, *each), np.eye(4, sizes[0], dtype=np.uint8)
-    its = {"model": {"kind": kind, "hidden": list(sizes[1:])}, "offsets": "d" * len(sizes)}
-    its |= {"updates": None, "epochs": 1, "batch": "full"} | ({"sampler": None} if coder else {})
+    its = {
+        "model": {"kind": kind, "hidden": list(sizes[1:])},
+        "offsets": "d" * len(sizes),
+    }
+    its |= {"updates": None, "epochs": 1, "batch": "full"} | (
+        {"sampler": None} if coder else {}
+    )
     learner = Learner(rbm_settings(**its), Dataset("rows", rows, rows), 1)
-    for written in (machine_arrays(machine), learner.machine(learner.start_from(machine))):
+    for written in (
+        machine_arrays(machine),
+        learner.machine(learner.start_from(machine)),
+    ):
         back = read_machine(saved(tmp_path / "m.npz", written))
         assert (back.kind, back.sizes, *back[6:]) == (kind, sizes, *machine[6:])
         for found, expected in zip(chain(*back[1:6]), chain(*each), strict=True):
@@ -67,7 +77,12 @@ def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
         (TWO, "auto-encoder", {"decoder_biases_1": None}, "decoder_biases_1"),
         (ONE, "rbm", {"offset_0": np.zeros(4)}, "offset_0|offsets_0"),
         (TWO, "dbm", {"weights_1": np.zeros((4, 3))}, "weights_1|(4, 3)|(4, 2)"),
-        (ONE, "rbm", {"weights_0": NONE, "biases_1": NONE[0]}, "biases_1|(0,)|each unit"),
+        (
+            ONE,
+            "rbm",
+            {"weights_0": NONE, "biases_1": NONE[0]},
+            "biases_1|(0,)|each unit",
+        ),
         (TWO, "dbm", {"biases_0": NAN}, "biases_0"),
         (TWO, "dbm", {"weights_0": np.full((3, 4), "a")}, "weights_0|U1"),
     ],
@@ -91,7 +106,9 @@ WRITERS = [np.save, lambda path, a: savemat(path, {"a": a}), lambda path, a: Non
 
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("name", ["m.npy", "m.mat", "m.pkl", "m.npz"])
-def test_another_file_is_distinguished_from_a_machine_in_every_command(write, name, here):
+def test_another_file_is_distinguished_from_a_machine_in_every_command(
+    write, name, here
+):
     Path(name).write_bytes(b"\x80\x04]\x94.")
     with Path(name).open("r+b") as file:
         write(file, np.zeros(3))

@@ -1,4 +1,6 @@
-"""Layer-wise pre-training: what layers learn, the deep machine of them, and who shares them."""
+"""Layer-wise pre-training: what layers learn, the deep machine of them, and who shares
+them.
+"""
 
 import itertools
 from pathlib import Path
@@ -22,19 +24,28 @@ from tests.journals import contents_of, forget, lines_of
 from tests.oracles import Trainer, plan
 from tests.trainings import RBM
 
-ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
+ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(
+    np.uint8
+)
 DATA = Dataset("five", ROWS)
 
 
 def settings(hidden=(4, 3), **changes):
-    base = {"model": {"kind": "dbm", "hidden": list(hidden)}, "weight_scale": 0.3, "epochs": 4}
+    base = {
+        "model": {"kind": "dbm", "hidden": list(hidden)},
+        "weight_scale": 0.3,
+        "epochs": 4,
+    }
     base |= {"offsets": "d" * (1 + len(hidden)) + "^b_s", "pretraining": {"epochs": 6}}
     return Settings(**RBM | base | changes)
 
 
 def test_layers_have_the_persistent_chains_of_the_deep_machine():
     for its, chains in ((settings(chains=7), 7), (settings(sampler="CD-1"), 5)):
-        assert LayerTraining(its, DATA, seed=7).first_state(Progress(None)).h.shape == (chains, 4)
+        assert LayerTraining(its, DATA, seed=7).first_state(Progress(None)).h.shape == (
+            chains,
+            4,
+        )
 
 
 HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 2, 3)])
@@ -42,24 +53,37 @@ HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 2, 3)])
 
 @HIDDEN
 def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
-    """Inputs that were doubled, up in the first RBM and down in the last, count once."""
+    """Inputs that were doubled, up in the first RBM and down in the last, count
+    once.
+    """
     pretraining, now = LayerTraining(settings(hidden), DATA, seed=7), Progress(None)
     now.state = pretraining.first_state(now)
     while not pretraining.is_done(now):
         pretraining.advance(now, 10)
     machine, found, last = pretraining.machine(now), now.pretrained, len(hidden) - 1
     values = [np.random.default_rng(1).random(size) for size in (5, *hidden)]
-    up = [(1 + (k == 0)) * values[k] @ found[f"W_{k}"] + found[f"c_{k}"] for k in range(last + 1)]
+    up = [
+        (1 + (k == 0)) * values[k] @ found[f"W_{k}"] + found[f"c_{k}"]
+        for k in range(last + 1)
+    ]
     gains = [1 + (k == last) for k in range(last + 1)]
-    down = [gains[k] * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"] for k in range(last + 1)]
+    down = [
+        gains[k] * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"]
+        for k in range(last + 1)
+    ]
     inner = [(above + below) / 2 for above, below in zip(up, down[1:], strict=False)]
     for layer, expected in enumerate([down[0], *inner, up[last]]):
         heard = machine.biases[layer]
         heard = heard + (values[layer - 1] @ machine.weights[layer - 1] if layer else 0)
-        heard = heard + (machine.weights[layer] @ values[layer + 1] if layer <= last else 0)
+        heard = heard + (
+            machine.weights[layer] @ values[layer + 1] if layer <= last else 0
+        )
         assert_allclose(heard, expected, atol=1e-6)
     sides = ("W", "b", "c"), ("mu", "lam")
-    rbms = [[[found[f"{name}_{k}"] for name in side] for side in sides] for k in range(last + 1)]
+    rbms = [
+        [[found[f"{name}_{k}"] for name in side] for side in sides]
+        for k in range(last + 1)
+    ]
     for part, expected in zip(machine[1:4], ref.pretrained(rbms), strict=True):
         for array, other in zip(part, expected, strict=True):
             assert_array_equal(array, other)
@@ -79,7 +103,9 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
         assert_allclose(now.state.mu, x.mean(axis=0), atol=1e-5)
         assert (now.stage, now.update, now.state.W.shape) == (k, 0, (n, m))
         rbm = plan((n, m), len(x), to_hidden=up, to_visible=down)
-        trainer = Trainer(now.state, rbm._replace(seed=pretraining._stage_of(now).plan.seed))
+        trainer = Trainer(
+            now.state, rbm._replace(seed=pretraining._stage_of(now).plan.seed)
+        )
         for update in range(5):
             trainer.update(x, update)
         pretraining.advance(now, 3)
@@ -93,8 +119,14 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
 
 @pytest.mark.parametrize("offsets", ["ddd^b", "d0d^b"])
 def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
-    still = {"learning_rate": 1e-30, "sliding_factor": {"visible": 1e-9, "hidden": 1e-9}}
-    still |= {"offsets": f"{offsets}_s", "pretraining": {"epochs": 6, "learning_rate": 0.2}}
+    still = {
+        "learning_rate": 1e-30,
+        "sliding_factor": {"visible": 1e-9, "hidden": 1e-9},
+    }
+    still |= {
+        "offsets": f"{offsets}_s",
+        "pretraining": {"epochs": 6, "learning_rate": 0.2},
+    }
     trial = Trial("test", settings(**still), 0, 1)
     outcome = run_trial(trial, DATA)
     kept = {name: array.copy() for name, array in outcome.pretrained.items()}
@@ -125,11 +157,15 @@ def run(text, out, *options, jobs=0, code=0):
 
 
 def layers_in(experiment):  # files without a run-id
-    return {path.parent for path in Path(experiment, "checkpoints").glob("*/trial-???.npz")}
+    return {
+        path.parent for path in Path(experiment, "checkpoints").glob("*/trial-???.npz")
+    }
 
 
 @pytest.mark.parametrize("jobs", [0, 1])
-def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypatch, jobs):
+def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(
+    here, monkeypatch, jobs
+):
     calls, advance = [], LayerTraining.advance
     counting = lambda *args: calls.append(args[0].seed) or advance(*args)  # noqa: E731
     monkeypatch.setattr(LayerTraining, "advance", counting)
@@ -158,7 +194,9 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     run(GRID, "out")
     whole = contents_of("out")
     with monkeypatch.context() as again:
-        again.setattr(LayerTraining, "advance", lambda *_: pytest.fail("layers are trained again"))
+        again.setattr(
+            LayerTraining, "advance", lambda *_: pytest.fail("layers are trained again")
+        )
         run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
     (path,) = (folder / "trial-000.npz" for folder in layers_in("out/toy"))
     layers = path.read_bytes()
@@ -166,8 +204,14 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     forget("out/toy", *(key for key in lines_of("out/toy") if key[1] == 0))
     run(GRID, "out")
     assert contents_of("out").items() >= whole.items()
-    assert path.read_bytes() == layers  # repaired, so that no later run trains them again
-    others = (("epochs: 10", "epochs: 11"), ("_rate: 0.2", "_rate: 0.3"), ("seed: 5", "seed: 6"))
+    assert (
+        path.read_bytes() == layers
+    )  # repaired, so that no later run trains them again
+    others = (
+        ("epochs: 10", "epochs: 11"),
+        ("_rate: 0.2", "_rate: 0.3"),
+        ("seed: 5", "seed: 6"),
+    )
     for number, change in enumerate(others, 2):
         run(GRID.replace(*change, 1), "out")
         assert len(layers_in("out/toy")) == number
@@ -175,9 +219,15 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
 
 def test_no_two_uses_of_random_numbers_share_a_seed():
     used = [value for name, value in vars(streams).items() if name.isupper()]
-    seeds = [streams.seed_of(7, stream, number) for stream in used for number in range(300)]
+    seeds = [
+        streams.seed_of(7, stream, number) for stream in used for number in range(300)
+    ]
     bases = 5, 5 + 3 * 2**32, 2**53
-    trials = [Trial("x", None, number, base).seed for base in bases for number in range(50)]
+    trials = [
+        Trial("x", None, number, base).seed for base in bases for number in range(50)
+    ]
     trials += [Trial("x", None, 2**32, 5).seed]
     assert len({*seeds, *trials, 7}) == len(seeds) + len(trials) + 1
-    assert trials[3] == np.random.SeedSequence([5, 3]).generate_state(1, np.uint64)[0]  # as ever
+    assert (
+        trials[3] == np.random.SeedSequence([5, 3]).generate_state(1, np.uint64)[0]
+    )  # as ever

@@ -1,4 +1,6 @@
-"""Recorders against the reference, and records of a training: the same bytes however it ran."""
+"""Recorders against the reference, and records of a training: the same bytes however it
+ran.
+"""
 
 import re
 from functools import partial
@@ -38,7 +40,10 @@ def stack(n=4, m=3, T=5, seed=3):
 
 
 def context_of(offsets="aa^b", levels=1, **settings):
-    rows = [np.random.default_rng(seed).integers(0, 2, (7, 4)).astype(np.uint8) for seed in (0, 1)]
+    rows = [
+        np.random.default_rng(seed).integers(0, 2, (7, 4)).astype(np.uint8)
+        for seed in (0, 1)
+    ]
     its = rbm_settings(model={"kind": "rbm", "hidden": 3}, offsets=offsets, **settings)
     return Context(Dataset("rows", rows[0], valid=rows[1], levels=levels), its, seed=1)
 
@@ -61,7 +66,9 @@ def likelihoods(W, b, c, mu, lam, x, valid):
     return {"log_likelihood": train, "free_energy_gap": train - held_out}
 
 
-def pseudo_likelihoods(W, b, c, mu, lam, x, valid):  # test_sklearn.py has sums over states
+def pseudo_likelihoods(
+    W, b, c, mu, lam, x, valid
+):  # test_sklearn.py has sums over states
     machine = TrainedMachine(Layered("rbm", (W,), (b, c), (0 * b, 0 * c)))
     return {"pseudo_likelihood": machine.pseudo_likelihood(x).mean()}
 
@@ -71,7 +78,8 @@ def activities(W, b, c, mu, lam, x, valid):
     of_units = h.mean(axis=0)
     return {
         "hidden_activity_mean": of_units.mean(),
-        "hidden_activity_extreme": sum(mean < 0.05 or mean > 0.95 for mean in of_units) / 3,
+        "hidden_activity_extreme": sum(mean < 0.05 or mean > 0.95 for mean in of_units)
+        / 3,
         "reconstruction_error": np.mean((x - ref.visible_mean(h, W, b)) ** 2),
         "lam_0": lam[0],
     }
@@ -105,7 +113,10 @@ def test_norms_of_many_weights():
     """Up to 100 weights are summed as a product."""
     trail = Trail(*(array.astype(float) for array in stack(11, 10)))
     for name, column in recorders.weight_norms(trail, context_of()).items():
-        expected = [norms(*machine, None, None)[name] for machine in zip(*trail[1:], strict=True)]
+        expected = [
+            norms(*machine, None, None)[name]
+            for machine in zip(*trail[1:], strict=True)
+        ]
         assert_allclose(column, expected, rtol=1e-12)
 
 
@@ -136,8 +147,12 @@ def test_recorders_measure_what_the_reference_does(
     snapshots.mu[4], snapshots.lam[4] = 0, 0
     before = [array.copy() for array in snapshots]
     found = record(names.split(), snapshots, context)
-    for t, arrays in enumerate(zip(*(array.astype(float) for array in snapshots[1:]), strict=True)):
-        wanted = expected(*arrays, context.data.train / levels, context.data.valid / levels)
+    for t, arrays in enumerate(
+        zip(*(array.astype(float) for array in snapshots[1:]), strict=True)
+    ):
+        wanted = expected(
+            *arrays, context.data.train / levels, context.data.valid / levels
+        )
         assert [*found] == [*wanted]
         values = {column: values[t] for column, values in found.items()}
         assert values == pytest.approx(wanted, abs=rounding)
@@ -146,7 +161,9 @@ def test_recorders_measure_what_the_reference_does(
 
 
 def test_directions_that_agree_have_no_angle():
-    """With so much damping the natural gradient has the direction of the standard one."""
+    """With so much damping the natural gradient has the direction of the standard
+    one.
+    """
     context = context_of(gradient=MARGINAL | {"damping": 1e12})
     found = record(["gradient_angles"], stack(T=50), context)
     assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
@@ -156,7 +173,10 @@ def test_columns_come_in_the_order_of_the_names_and_are_in_the_docs(clone):
     names, text = [*RECORDERS][::-1], (clone / "docs/recorders.md").read_text("utf-8")
     found = [*record(names, stack(), context_of())]
     assert found == [column for name in names for column in RECORDERS[name]]
-    for word in [*names, *(column for column in found if not column.startswith("lam_"))]:
+    for word in [
+        *names,
+        *(column for column in found if not column.startswith("lam_")),
+    ]:
         assert f"`{word}`" in text
 
 
@@ -180,15 +200,32 @@ def check(names, width=4, hidden=3, parts=("train",), **settings):
 @pytest.mark.parametrize(
     ("name", "settings", "told"),
     [
-        ("log_likelihood", {"hidden": 500, "width": 784}, "log_likelihood|2^500|784x500"),
-        ("offset_error", {"offsets": "dm^b", "hidden": 500, "width": 784}, "offset_error|2^500"),
-        ("gradient_angles", {"hidden": 4, "gradient": MARGINAL | {"damping": 0}}, "15|24|damping"),
+        (
+            "log_likelihood",
+            {"hidden": 500, "width": 784},
+            "log_likelihood|2^500|784x500",
+        ),
+        (
+            "offset_error",
+            {"offsets": "dm^b", "hidden": 500, "width": 784},
+            "offset_error|2^500",
+        ),
+        (
+            "gradient_angles",
+            {"hidden": 4, "gradient": MARGINAL | {"damping": 0}},
+            "15|24|damping",
+        ),
     ],
 )
 def test_recorders_that_do_not_fit_are_refused_and_others_pass(name, settings, told):
     assert holds(refusal(check, [name], **settings), told)
     check(RECORDERS, parts=("train", "valid"))
-    check(["offset_error", "bias_norms", "mine.py:any"], offsets="dd^b_s", hidden=500, width=784)
+    check(
+        ["offset_error", "bias_norms", "mine.py:any"],
+        offsets="dd^b_s",
+        hidden=500,
+        width=784,
+    )
 
 
 # Recorders of the user
@@ -201,7 +238,10 @@ def own(name, source):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("return g()\n\ndef g():\n    return 1 / 0", "mine.py, line 5|f|ZeroDivisionError"),
+        (
+            "return g()\n\ndef g():\n    return 1 / 0",
+            "mine.py, line 5|f|ZeroDivisionError",
+        ),
         ("return {'a': snapshots.update[1:]}", "mine.py, f|a|(4,)|(5,)"),
         ("return [1]", "mine.py|f|AttributeError"),
         ("return {'weight_norm': snapshots.update}", "mine.py:f|weight_norm|exists"),
@@ -232,7 +272,11 @@ MARKS = np.array([0, 3, 7, 8, 19])
 
 
 def settings(record=None, **changes):
-    base = {"data": {"name": "bars-and-stripes", "size": 2}, "offsets": "aa^b_s", "updates": 60}
+    base = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "offsets": "aa^b_s",
+        "updates": 60,
+    }
     base |= {"batch": 4, "evaluate": {"every": 20}, "record": record or {}}
     return rbm_settings(**base | changes)
 
@@ -241,7 +285,12 @@ def run(its, **options):
     return trial_loop.run_trial(Trial("test", its, 0, 1), DATA, **options)
 
 
-WAYS = [{}, {"sampler": "exact"}, {"sampler": "PT_3"}, {"gradient": {"scale_to": "standard"}}]
+WAYS = [
+    {},
+    {"sampler": "exact"},
+    {"sampler": "PT_3"},
+    {"gradient": {"scale_to": "standard"}},
+]
 
 
 @pytest.mark.parametrize("order", ["b", "l"], ids=["before", "later"])
@@ -257,7 +306,9 @@ def test_snapshots_are_the_states_that_stopping_finds(changes, order):
         for name in "Wbc":
             assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
         if order == "b":
-            advance(learner, stopped, mark, mark + 1)  # offsets that have moved before this step
+            advance(
+                learner, stopped, mark, mark + 1
+            )  # offsets that have moved before this step
         for name in ("mu", "lam"):
             assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
 
@@ -279,7 +330,9 @@ def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
         assert outcome.summary()["log_likelihood_final"] == outcome.curve[-1, 2]
 
 
-def test_a_recorder_that_writes_into_its_snapshots_does_not_change_the_training(monkeypatch):
+def test_a_recorder_that_writes_into_its_snapshots_does_not_change_the_training(
+    monkeypatch,
+):
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4)  # each snapshot alone
 
     def careless(snapshots, context):
@@ -306,18 +359,27 @@ LATE = """def f(snapshots, context):
 def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     tmp_path, monkeypatch, when, at_once
 ):
-    def together(snapshots, context):  # how many it sees at once: what rounding may depend on
-        return {"together": np.full(len(snapshots.update), float(len(snapshots.update)))}
+    def together(
+        snapshots, context
+    ):  # how many it sees at once: what rounding may depend on
+        return {
+            "together": np.full(len(snapshots.update), float(len(snapshots.update)))
+        }
 
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * at_once)
-    its = settings({"what": "weight_norms+bias_norms+offset_error+a.py:together+b.py:f"} | when)
+    its = settings(
+        {"what": "weight_norms+bias_norms+offset_error+a.py:together+b.py:f"} | when
+    )
     mine = own("b.py:f", LATE) | {"a.py:together": together}
     whole = run(its, recorders=mine)
     columns = dict(zip(whole.recorded, whole.records.T, strict=True))
     assert columns["together"].max() <= at_once
     if at_once == 3:  # what a recorder gave before it failed stays
         early = 3 * ((columns["update"] < 40).sum() // 3)
-        given = [*(columns["update"][:early] + 0.5), *[np.nan] * (len(whole.records) - early)]
+        given = [
+            *(columns["update"][:early] + 0.5),
+            *[np.nan] * (len(whole.records) - early),
+        ]
         assert_array_equal(columns["mine"], given)
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the most places to stop at
 
@@ -334,7 +396,9 @@ def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
 
 
 def test_records_end_where_training_diverges():
-    outcome = run(settings({"what": "weight_norms", "every": 1}, weight_decay={"l2": 1e4}))
+    outcome = run(
+        settings({"what": "weight_norms", "every": 1}, weight_decay={"l2": 1e4})
+    )
     assert outcome.diverged == 20
     assert_array_equal(outcome.records[:, 0], range(20))
     assert np.isfinite(outcome.records[0]).all()
@@ -346,9 +410,13 @@ def test_records_end_where_training_diverges():
 
 @pytest.fixture
 def grid(here, clone):
-    """Return a function that runs a grid with recorders; mine.py is the example of the docs."""
+    """Return a function that runs a grid with recorders; mine.py is the example of the
+    docs.
+    """
     page = (clone / "docs/how-to/recorder.md").read_text("utf-8")
-    Path("mine.py").write_text(re.search(r"```python .*?\n(.*?)```", page, re.DOTALL)[1])
+    Path("mine.py").write_text(
+        re.search(r"```python .*?\n(.*?)```", page, re.DOTALL)[1]
+    )
 
     def run(out="out", what="weight_norms+mine.py:filter_cosine", jobs=0, code=0):
         record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n    table:"
@@ -368,7 +436,9 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(grid):
     store, places = Store(Path("here/bars")), contents_of("here", kinds=["records"])
     assert len(places) == 8
     for _, run_id, number, _ in places:
-        exported = pd.read_csv(f"here/bars/records/{run_id}.csv").query(f"trial == {number}")
+        exported = pd.read_csv(f"here/bars/records/{run_id}.csv").query(
+            f"trial == {number}"
+        )
         assert exported["update"].tolist() == UPDATES
         assert [*exported][2:] == [*RECORDERS["weight_norms"], "filter_cosine"]
         W = read_machine(*store.machine(run_id, number)).weights[0]
@@ -382,7 +452,9 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(grid):
 def test_another_recorder_under_the_same_name_is_run_again(grid):
     grid()
     text = Path("mine.py").read_text()
-    Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
+    Path("mine.py").write_text(
+        text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + (')
+    )
     grid()
     assert all(float(row["filter_cosine_final"]) > 1 for row in summary("out"))
 
@@ -396,7 +468,9 @@ def test_another_recorder_under_the_same_name_is_run_again(grid):
         ("mine.py:f", "def f(s, c:\n", "mine.py, line 1: SyntaxError"),
     ],
 )
-def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(grid, what, source, told):
+def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(
+    grid, what, source, told
+):
     if source:
         Path("mine.py").write_text(source)
     refused = grid(what=what, code=2)

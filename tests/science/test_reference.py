@@ -1,4 +1,6 @@
-"""The reference against sums in plain Python, finite differences and the paper's theorems."""
+"""The reference against sums in plain Python, finite differences and the paper's
+theorems.
+"""
 
 import itertools
 import math
@@ -31,9 +33,14 @@ def naive_energy(x, h, theta=THETA, offsets=OFFSETS):
 
 
 def naive_table(theta=THETA, offsets=None):
-    """p(x, h) of all pairs of states, and log Z; without offsets unless they are given."""
+    """p(x, h) of all pairs of states, and log Z; without offsets unless they are
+    given.
+    """
     n, m = theta[0].shape
-    offsets, pairs = offsets or (np.zeros(n), np.zeros(m)), itertools.product(bits(n), bits(m))
+    offsets, pairs = (
+        offsets or (np.zeros(n), np.zeros(m)),
+        itertools.product(bits(n), bits(m)),
+    )
     weights = {pair: math.exp(-naive_energy(*pair, theta, offsets)) for pair in pairs}
     Z = sum(weights.values())
     return {pair: weight / Z for pair, weight in weights.items()}, math.log(Z)
@@ -42,7 +49,10 @@ def naive_table(theta=THETA, offsets=None):
 def naive_log_p(rows, theta=THETA, offsets=None):
     """log p of rows of the first units of x."""
     table, _ = naive_table(theta, offsets)
-    p = [sum(p for (of_x, _), p in table.items() if of_x[: len(x)] == tuple(x)) for x in rows]
+    p = [
+        sum(p for (of_x, _), p in table.items() if of_x[: len(x)] == tuple(x))
+        for x in rows
+    ]
     return np.log(p)
 
 
@@ -58,7 +68,9 @@ def slopes(function, theta, step=1e-5):
     """Derivatives with respect to all parameters, by central differences."""
     vector, (n, m) = flat(theta), theta[0].shape
     shifts = step * np.eye(len(vector))
-    ends = [[function(shaped(vector + sign * e, n, m)) for sign in (1, -1)] for e in shifts]
+    ends = [
+        [function(shaped(vector + sign * e, n, m)) for sign in (1, -1)] for e in shifts
+    ]
     return np.array([(up - down) / (2 * step) for up, down in ends])
 
 
@@ -102,13 +114,17 @@ def test_other_offsets_leave_the_distribution():
 def test_a_flipped_machine_has_the_energies_of_the_flipped_states(f, g):
     machine = ref.flip(THETA, OFFSETS, np.array(f), np.array(g))
     for x, h in itertools.product(bits(N), bits(M)):
-        mirrored = naive_energy(np.abs(np.subtract(x, f)), np.abs(np.subtract(h, g)), *machine)
+        mirrored = naive_energy(
+            np.abs(np.subtract(x, f)), np.abs(np.subtract(h, g)), *machine
+        )
         assert mirrored == pytest.approx(naive_energy(x, h))
 
 
 def test_the_inverse_sigmoid_gives_a_machine_without_weights_the_data_mean():
     mean = np.array([0.1, 0.5, 0.9])
-    found = ref.visible_mean(np.zeros((1, 2)), np.zeros((3, 2)), ref.inverse_sigmoid(mean))
+    found = ref.visible_mean(
+        np.zeros((1, 2)), np.zeros((3, 2)), ref.inverse_sigmoid(mean)
+    )
     assert_allclose(found, [mean])
 
 
@@ -117,7 +133,9 @@ def test_the_inverse_sigmoid_gives_a_machine_without_weights_the_data_mean():
 
 def phases(offsets=NO_OFFSETS):
     (W, b, c), (mu, lam) = THETA, offsets
-    return ref.batch(ROWS, ref.hidden_mean(ROWS, W, c, mu)), ref.model_phase(W, b, c, mu, lam)
+    return ref.batch(ROWS, ref.hidden_mean(ROWS, W, c, mu)), ref.model_phase(
+        W, b, c, mu, lam
+    )
 
 
 def mean_log_p(offsets):
@@ -149,9 +167,16 @@ def test_a_step_with_doubled_inputs_does_not_notice_a_flip(side, gains):
 
 def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step_alone():
     data, model = phases()
-    x_d, h_d, x_m, h_m = data.p @ data.x, data.p @ data.h, model.p @ model.x, model.p @ model.h
+    x_d, h_d, x_m, h_m = (
+        data.p @ data.x,
+        data.p @ data.h,
+        model.p @ model.x,
+        model.p @ model.h,
+    )
     enhanced = ref.enhanced_gradient(data, model)
-    assert_close(ref.centered_gradient(data, model, (x_d + x_m) / 2, (h_d + h_m) / 2), enhanced)
+    assert_close(
+        ref.centered_gradient(data, model, (x_d + x_m) / 2, (h_d + h_m) / 2), enhanced
+    )
     for mu, lam in ((x_d, h_m), (x_m, h_d)):
         found = ref.centered_gradient(data, model, mu, lam)
         assert_allclose(found[0], enhanced[0], atol=1e-14)
@@ -161,11 +186,16 @@ def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step_alone()
 def test_decay_pulls_weights_to_zero_and_leaves_the_centered_biases():
     W, _, _ = THETA
     decay = ref.weight_decay(W, l1=0.3, l2=0.2)
-    slope = slopes(lambda theta: -0.3 * np.abs(theta[0]).sum() - 0.1 * (theta[0] ** 2).sum(), THETA)
+    slope = slopes(
+        lambda theta: -0.3 * np.abs(theta[0]).sum() - 0.1 * (theta[0] ** 2).sum(), THETA
+    )
     assert_allclose(flat((decay, *NO_OFFSETS)), slope, atol=1e-9)
     dW, db, dc = ref.gradient(*phases(), *OFFSETS)
     steps = [ref.plain_step((dW + term, db, dc), *OFFSETS) for term in (0.0, decay)]
-    ends = [ref.transform(ref.ascend(THETA, step, 0.1), NO_OFFSETS, OFFSETS) for step in steps]
+    ends = [
+        ref.transform(ref.ascend(THETA, step, 0.1), NO_OFFSETS, OFFSETS)
+        for step in steps
+    ]
     assert_allclose(ends[1][0] - ends[0][0], 0.1 * decay)
     assert_close(ends[0][1:], ends[1][1:])
 
@@ -205,7 +235,10 @@ def estimator(scheme):
     rng = np.random.default_rng(3)
     return lambda data, model: tuple(
         ref.offset_target(
-            ref.LETTERS[letter], data.p @ of_data, model.p @ of_model, rng.random(of_data.shape[1])
+            ref.LETTERS[letter],
+            data.p @ of_data,
+            model.p @ of_model,
+            rng.random(of_data.shape[1]),
         )
         for letter, of_data, of_model in zip(scheme, data[:2], model[:2], strict=True)
     )
@@ -217,9 +250,13 @@ def test_algorithm_1_is_algorithm_2(scheme, before):
     def trained(algorithm, theta):
         batches = [ROWS[:4], ROWS[3:]] * 5
         phase, rates = lambda data, *machine: ref.model_phase(*machine), (0.2, 0.3, 0.1)
-        return algorithm(theta, OFFSETS, batches, phase, estimator(scheme), rates, before)
+        return algorithm(
+            theta, OFFSETS, batches, phase, estimator(scheme), rates, before
+        )
 
-    centered, offsets = trained(ref.algorithm_1, ref.transform(THETA, NO_OFFSETS, OFFSETS))
+    centered, offsets = trained(
+        ref.algorithm_1, ref.transform(THETA, NO_OFFSETS, OFFSETS)
+    )
     plain, same_offsets = trained(ref.algorithm_2, THETA)
     assert_close(offsets, same_offsets)
     assert_close(ref.transform(centered, offsets, NO_OFFSETS), plain, 1e-11)
@@ -266,19 +303,28 @@ def test_the_bound_is_tight_without_weights_to_deeper_layers_and_for_an_rbm():
     theta, rows = deep_case(deep_weights=0.0), ref.states(3)
     even, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), theta)
     assert made == 2  # the first round still moves the deeper layer from its start
-    assert_allclose(ref.lower_bound(rows, even, odd, theta), naive_log_p(rows, theta), atol=1e-12)
+    assert_allclose(
+        ref.lower_bound(rows, even, odd, theta), naive_log_p(rows, theta), atol=1e-12
+    )
     even, odd, made = ref.mean_field(ROWS, np.zeros(0), THETA)
     assert (even.shape, made) == ((len(ROWS), 0), 1)
-    assert_allclose(ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12)
+    assert_allclose(
+        ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12
+    )
 
 
 # Auto encoders
 
 
 def auto_encoder(sizes):
-    normal, uniform = np.random.default_rng(6).standard_normal, np.random.default_rng(7).random
+    normal, uniform = (
+        np.random.default_rng(6).standard_normal,
+        np.random.default_rng(7).random,
+    )
     shapes = [((n, m), n, m) for n, m in itertools.pairwise(sizes)]
-    return [(tuple(map(normal, shape)), tuple(map(uniform, shape[1:]))) for shape in shapes]
+    return [
+        (tuple(map(normal, shape)), tuple(map(uniform, shape[1:]))) for shape in shapes
+    ]
 
 
 def naive_layers(x, pairs):

@@ -1,4 +1,6 @@
-"""A trial ends in the same bytes if it is stopped, continued, or evaluated by Python."""
+"""A trial ends in the same bytes if it is stopped, continued, or evaluated by
+Python.
+"""
 
 import itertools
 
@@ -19,23 +21,37 @@ from tests.trainings import RBM, THREE_PARTS, TRAININGS, finish_in_pieces, rbm_s
 
 def same(one, other):
     assert one.columns == other.columns
-    for kind in ("curve", "records", "machine", "best_machine", "pretrained", "converged"):
+    for kind in (
+        "curve",
+        "records",
+        "machine",
+        "best_machine",
+        "pretrained",
+        "converged",
+    ):
         assert_equal(getattr(one, kind), getattr(other, kind))
 
 
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     """A stretch that is shorter than an evaluation still adds a row or updates."""
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
-    monkeypatch.setattr("cbm_cli.machines.estimates.LONGEST_CALL", 0.0)  # dozens an evaluation
+    monkeypatch.setattr(
+        "cbm_cli.machines.estimates.LONGEST_CALL", 0.0
+    )  # dozens an evaluation
     how = {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}
     trial = Trial("test", rbm_settings(evaluate=how, updates=20, batch=5), 0, 1)
     result, stretches = None, 0
     while not isinstance(result, Outcome):
         asked = itertools.count()
-        pause = {"should_pause": lambda asked=asked: next(asked) > 0, "should_stop": bool}
+        pause = {
+            "should_pause": lambda asked=asked: next(asked) > 0,
+            "should_stop": bool,
+        }
         result = run_trial(trial, THREE_PARTS, result, **pause)
         stretches += 1
-        assert stretches <= 20 + 2  # a call of one update each, and the evaluations at 0 and 20
+        assert (
+            stretches <= 20 + 2
+        )  # a call of one update each, and the evaluations at 0 and 20
     same(result, run_trial(trial, THREE_PARTS))
 
 
@@ -49,13 +65,17 @@ def test_stopping_and_evaluations_in_python_change_no_byte(tmp_path, monkeypatch
     assert whole.diverged == (32 if name == "divergence" else None)
     store = Store(tmp_path / "test")
 
-    def run(since, should_pause):  # an interrupted training goes on to any longer length
+    def run(
+        since, should_pause
+    ):  # an interrupted training goes on to any longer length
         its = trial if since else shorter
         return run_trial(its, THREE_PARTS, since, should_pause=should_pause)
 
     with monkeypatch.context() as short:
         short.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the most places to stop at
-        result, stops = finish_in_pieces(run, store, 0.1 if name == "AIS" else 0.3, name)
+        result, stops = finish_in_pieces(
+            run, store, 0.1 if name == "AIS" else 0.3, name
+        )
     assert len(stops) > 2
     assert len({stage for stage, _ in stops}) == stages
     same(result, whole)

@@ -28,7 +28,9 @@ def small(**changes):
 
 
 @pytest.mark.filterwarnings("ignore:values from")
-@parametrize_with_checks([CenteredRBM(), CenteredRBM(offsets="00", sampler="PT_4", batch_size=7)])
+@parametrize_with_checks(
+    [CenteredRBM(), CenteredRBM(offsets="00", sampler="PT_4", batch_size=7)]
+)
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
@@ -95,7 +97,9 @@ def test_parameters_that_are_wrong_are_named(changes, told):
 
 def test_the_pseudo_likelihood_is_that_of_sums_over_states():
     (W, b, c), x = random_machine(6, 4, seed=2), states(6)
-    layers = Layered("rbm", (W.astype(float),), (b.astype(float), c.astype(float)), (0 * b, 0 * c))
+    layers = Layered(
+        "rbm", (W.astype(float),), (b.astype(float), c.astype(float)), (0 * b, 0 * c)
+    )
     machine, p = TrainedMachine(layers), np.exp(log_likelihoods(W, b, c, x))
     flips = p[np.arange(64)[:, None] ^ (1 << np.arange(6))]  # states are binary numbers
     expected = np.log(p[:, None] / (p[:, None] + flips)).sum(axis=1)

@@ -33,7 +33,9 @@ def long(monkeypatch):
 
 def since(root, epochs, settings=RBM, course=COURSE):
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
-    job = Job(trial, "toy_00000000cc", THREE_PARTS, (Store(root / "new"),), course=course)
+    job = Job(
+        trial, "toy_00000000cc", THREE_PARTS, (Store(root / "new"),), course=course
+    )
     return _counted(job, Agenda([], {}, {}, {}), states_in(root)).since()
 
 
@@ -48,13 +50,20 @@ def run_into(folder, epochs, settings, since=None):
 
 @pytest.mark.parametrize("name", TRAININGS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_path, name):
+def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(
+    tmp_path, name
+):
     settings = TRAININGS[name]
     run_into(tmp_path / "short", SHORT, settings)
-    start, folders = since(tmp_path / "short", LONG, settings), (tmp_path / "1", tmp_path / "2")
+    start, folders = (
+        since(tmp_path / "short", LONG, settings),
+        (tmp_path / "1", tmp_path / "2"),
+    )
     for folder, progress in zip(folders, (start, None), strict=True):
         store = run_into(folder, LONG, settings, progress)
-    continued, at_once = (contents_of(folder) | files(folder, ".npz") for folder in folders)
+    continued, at_once = (
+        contents_of(folder) | files(folder, ".npz") for folder in folders
+    )
     assert continued == at_once
     last = {"early stopping": 6, "divergence": 8}.get(name, LONG)
     assert store.curves(RUN, [0])[0]["epoch"].iloc[-1] == last
@@ -73,9 +82,13 @@ def test_the_furthest_state_that_is_not_too_far_is_taken_from_all_experiments(tm
 def test_the_state_of_an_interrupted_trial_is_for_longer_ones_of_the_same_start(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("cbm_cli.trial.loop.LONGEST_CALL", 0.0)  # the most places to stop at
+    monkeypatch.setattr(
+        "cbm_cli.trial.loop.LONGEST_CALL", 0.0
+    )  # the most places to stop at
     short, store = Trial("test", Settings(**RBM), 0, 1), Store(tmp_path / "test")
-    paused = run_trial(short, THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__)
+    paused = run_trial(
+        short, THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__
+    )
     store.write_progress(RUN, 0, paused, COURSE)
     assert since(tmp_path, LONG).update == paused.update > 4
     assert since(tmp_path, 1) is None
@@ -90,7 +103,9 @@ def test_the_state_of_an_interrupted_trial_is_for_longer_ones_of_the_same_start(
 # From machines
 
 
-@pytest.mark.parametrize("settings", [RBM, DBM, CODER], ids=["rbm", "dbm", "auto-encoder"])
+@pytest.mark.parametrize(
+    "settings", [RBM, DBM, CODER], ids=["rbm", "dbm", "auto-encoder"]
+)
 @pytest.mark.parametrize("letter", "0dh")
 def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, letter):
     slow = settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}}
@@ -103,16 +118,23 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
     else:
         assert_array_equal(state.mu[:6], np.load(io.BytesIO(content))["offsets_0"])
     outcome = run_trial(Trial("test", other, 0, 5), THREE_PARTS, Progress(state))
-    first, curve = dict(zip(outcome.columns, outcome.curve[0], strict=True)), store.curves(RUN, [0])
+    first, curve = (
+        dict(zip(outcome.columns, outcome.curve[0], strict=True)),
+        store.curves(RUN, [0]),
+    )
     last = curve[0].filter(regex="log_likelihood|cost").iloc[-1].to_dict()
     assert last == pytest.approx({name: first[name] for name in last}, rel=1e-6)
     assert last
 
 
-def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has(tmp_path):
+def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has(
+    tmp_path,
+):
     store = run_into(tmp_path, SHORT, RBM | {"offsets": "mm^b"})
     settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
-    state = start_from_machine(settings, THREE_PARTS, 5, read_machine(*store.machine(RUN, 0)))
+    state = start_from_machine(
+        settings, THREE_PARTS, 5, read_machine(*store.machine(RUN, 0))
+    )
     assert_allclose(state.mu, THREE_PARTS.train.mean(0), rtol=1e-6)
 
 
@@ -167,7 +189,10 @@ def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(gr
     assert first.keys() == second.keys()
     assert len(first) == 4
     for key, curve in second.items():
-        assert curve["train_log_likelihood"][0] == first[key]["train_log_likelihood"].iloc[-1]
+        assert (
+            curve["train_log_likelihood"][0]
+            == first[key]["train_log_likelihood"].iloc[-1]
+        )
     assert dry("-o", "out") == [8, 8, 0]
     run("first", out="alone")
     run("second", out="alone")
@@ -180,7 +205,10 @@ def test_trials_start_from_the_best_machines_on_the_validation_part(grid):
     run()
     first, second = curves("first"), curves("second")
     for key, curve in second.items():
-        assert curve["valid_log_likelihood"][0] == first[key]["valid_log_likelihood"][1:].max()
+        assert (
+            curve["valid_log_likelihood"][0]
+            == first[key]["valid_log_likelihood"][1:].max()
+        )
 
 
 def test_an_experiment_starts_from_machine_files(grid):
@@ -197,9 +225,13 @@ def test_an_experiment_starts_from_machine_files(grid):
     for (_, number), curve in second.items():
         last = first["dd^b_s", number]["train_log_likelihood"].iloc[-1]
         assert curve["train_log_likelihood"][0] == pytest.approx(last, rel=1e-6)
-    shutil.copy("start/trial-000.npz", "start/trial-001.npz")  # its trials run again, and no other
+    shutil.copy(
+        "start/trial-000.npz", "start/trial-001.npz"
+    )  # its trials run again, and no other
     assert dry("second", "-o", "out") == [4, 2, 2, 2]
-    grid(("experiment: first", "path: start/trial-000.npz"))  # which is part of the run-id
+    grid(
+        ("experiment: first", "path: start/trial-000.npz")
+    )  # which is part of the run-id
     assert dry("second", "-o", "out")[:3] == [4, 0, 4]
 
 
@@ -207,7 +239,9 @@ LONGER = "first", "--set", "epochs=10"
 BEST = "experiment: first", "experiment: first, machine: best-valid"
 
 
-def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, monkeypatch):
+def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(
+    grid, monkeypatch
+):
     monkeypatch.setattr("cbm_cli.trial.loop.LONG", 60)
     run("first", out="without")
     assert not [*Path("without").rglob("*.npz")]
@@ -223,7 +257,10 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, m
 def test_states_that_are_not_used_are_said_with_the_reason(grid):
     run("first")
     said = run("first", "--set", "epochs=2", "--dry-run").stderr
-    assert "to start from the beginning: 4 trials; the states are of longer trainings" in said
+    assert (
+        "to start from the beginning: 4 trials; the states are of longer trainings"
+        in said
+    )
 
 
 def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid):
@@ -264,8 +301,14 @@ def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
         ({"weights_0": np.zeros((6, 4)), "biases_1": np.zeros(4)}, "6-3"),
     ],
 )
-def test_a_machine_that_does_not_fit_is_refused_before_anything_runs(grid, arrays, hint):
-    plain = {"weights_0": np.zeros((6, 3)), "biases_0": np.zeros(6), "biases_1": np.zeros(3)}
+def test_a_machine_that_does_not_fit_is_refused_before_anything_runs(
+    grid, arrays, hint
+):
+    plain = {
+        "weights_0": np.zeros((6, 3)),
+        "biases_0": np.zeros(6),
+        "biases_1": np.zeros(3),
+    }
     np.savez("a.npz", **plain | arrays)
     grid(("experiment: first", "path: a.npz"))
     assert hint in refused("second").partition("a.npz: ")[2]
@@ -276,7 +319,9 @@ def test_a_machine_that_diverged_fails_its_trial_alone(grid):
     run("first")
     store, second = Store(Path("out/first")), Store(Path("out/second"))
     cell = store.manifest().cells[0]["run_id"]
-    arrays = dict(np.load(io.BytesIO(store.machine(cell, 1)[1]))) | {"biases_0": np.full(6, np.nan)}
+    arrays = dict(np.load(io.BytesIO(store.machine(cell, 1)[1]))) | {
+        "biases_0": np.full(6, np.nan)
+    }
     put_machine(store, cell, 1, arrays)
     run(code=1)
     assert curves("first").keys() - curves("second").keys() == {("00", 1)}

@@ -1,4 +1,6 @@
-"""Threads that share independent things: the same bytes for any number, and none left behind."""
+"""Threads that share independent things: the same bytes for any number, and none left
+behind.
+"""
 
 import threading
 
@@ -19,7 +21,9 @@ def many_cores(monkeypatch):
 def everything(n=300, m=130):
     """What cores share of a machine."""
     random = np.random.default_rng(n + m)
-    W, b, c = (random.normal(0, 0.1, shape).astype(np.float32) for shape in ((n, m), n, m))
+    W, b, c = (
+        random.normal(0, 0.1, shape).astype(np.float32) for shape in ((n, m), n, m)
+    )
     rows = (random.random((5000, n)) < 0.3).astype(np.uint8)
     found, ends = ais((W, b, c), b, seed=3, temperatures=40, runs=121)
     _, log_weights = estimates.walk((W, b, c), b, ends, estimates.schedule(40), seed=3)
@@ -34,8 +38,12 @@ def test_estimates_and_likelihoods_have_the_bytes_of_one_thread(monkeypatch):
     for count in (2, 5):
         with using_cores(count):
             assert everything() == expected, count
-    monkeypatch.setattr(estimates, "_LARGE", np.inf)  # the same random numbers, in one chunk
-    assert np.allclose(np.frombuffer(everything()[2]), np.frombuffer(expected[2]), atol=1e-3)
+    monkeypatch.setattr(
+        estimates, "_LARGE", np.inf
+    )  # the same random numbers, in one chunk
+    assert np.allclose(
+        np.frombuffer(everything()[2]), np.frombuffer(expected[2]), atol=1e-3
+    )
 
 
 def test_where_no_thread_can_be_started_one_does_the_work(monkeypatch):

@@ -1,4 +1,6 @@
-"""The training loop against the reference: samplers, offsets, options, random settings."""
+"""The training loop against the reference: samplers, offsets, options, random
+settings.
+"""
 
 import itertools
 
@@ -14,7 +16,16 @@ from numpy.testing import assert_allclose, assert_equal
 
 from tests import fuzz
 from tests.networks import THREE, TWO, visible_rows
-from tests.oracles import Trainer, advance, batch_of, departure, learn, plan, random_state, wide
+from tests.oracles import (
+    Trainer,
+    advance,
+    batch_of,
+    departure,
+    learn,
+    plan,
+    random_state,
+    wide,
+)
 from tests.processes import nightly
 from tests.trainings import FIXED, STEPS, coins, rbm_settings
 
@@ -74,15 +85,27 @@ SOURCES = {  # of the model means of offsets, and of the gradient
 
 
 def learner_of(layers, **changes):
-    its = {"model": {"kind": "rbm" if len(layers) == 2 else "dbm", "hidden": list(layers[1:])}}
-    its |= {"offsets": f"{'dama'[: len(layers)]}^b_s", "weight_scale": 0.7, "batch": BATCH}
+    its = {
+        "model": {
+            "kind": "rbm" if len(layers) == 2 else "dbm",
+            "hidden": list(layers[1:]),
+        }
+    }
+    its |= {
+        "offsets": f"{'dama'[: len(layers)]}^b_s",
+        "weight_scale": 0.7,
+        "batch": BATCH,
+    }
     its |= {"sliding_factor": {"visible": 0.2, "hidden": 0.3}, "updates": UPDATES}
     learner = Learner(rbm_settings(**its | changes), coins(layers[0]), SEED)
     learner.plan = learner.plan._replace(tolerance=np.float32(1e-7), rounds=1000)
     return learner
 
 
-LEARNING = [*itertools.product([SIX, TWO, THREE], KNOBS), *((SIX, name) for name in SOURCES)]
+LEARNING = [
+    *itertools.product([SIX, TWO, THREE], KNOBS),
+    *((SIX, name) for name in SOURCES),
+]
 
 
 @pytest.mark.parametrize(("layers", "name"), LEARNING)
@@ -100,13 +123,17 @@ def test_boltzmann_machines_learn_as_in_the_reference(layers, name):
         assert (flips, error < 3e-5) == (0, True)  # float32, not float64
     assert (state.velocity is not None) == (its.momentum > 0)
     below, above = (np.repeat(range(k, len(layers), 2), layers[k::2]) for k in (0, 1))
-    assert (state.W[np.abs(below[:, None] - above) != 1] == 0).all()  # of layers that are apart
+    assert (
+        state.W[np.abs(below[:, None] - above) != 1] == 0
+    ).all()  # of layers that are apart
 
 
 def test_the_first_biases_of_units_that_never_change_are_those_of_a_clipped_mean():
     rows = np.uint8([[0, 1, 0], [0, 1, 1]])
     state = Learner(rbm_settings(batch="full"), Dataset("stuck", rows), SEED).start()
-    assert_allclose(state.b, ref.inverse_sigmoid(np.array([0.001, 0.999, 0.5])), rtol=1e-6)
+    assert_allclose(
+        state.b, ref.inverse_sigmoid(np.array([0.001, 0.999, 0.5])), rtol=1e-6
+    )
 
 
 def test_rounds_of_mean_field_are_counted_from_one_evaluation_to_the_next():
@@ -149,7 +176,10 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
 
 
 def test_work_arrays_begin_at_a_cache_line():
-    for array in (*map(aligned_empty, (1, 17, (3, 5), (100, 784))), aligned(np.arange(15.0))):
+    for array in (
+        *map(aligned_empty, (1, 17, (3, 5), (100, 784))),
+        aligned(np.arange(15.0)),
+    ):
         assert array.ctypes.data % 64 == 0
 
 

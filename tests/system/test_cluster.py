@@ -1,4 +1,6 @@
-"""Trials on Dask clusters of real processes: who is used, who is refused, and what losses cost."""
+"""Trials on Dask clusters of real processes: who is used, who is refused, and what
+losses cost.
+"""
 
 import os
 import shutil
@@ -30,7 +32,9 @@ pytestmark = pytest.mark.slow
 
 
 class Telling(Trial):
-    """A trial that fails and tells where it ran, once trials have begun at four places."""
+    """A trial that fails and tells where it ran, once trials have begun at four
+    places.
+    """
 
     @property
     def seed(self):
@@ -42,8 +46,8 @@ class Telling(Trial):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A cluster with two workers that stays as it is; it gives a packet up after the second lost
-    worker.
+    """A cluster with two workers that stays as it is; it gives a packet up after the
+    second lost worker.
 
     Its scheduler is without cbm.
     """
@@ -97,7 +101,9 @@ def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(finished, s
 
 
 def test_a_trial_that_kills_its_workers_fails_alone(shared):
-    results = Run(shared.address, toy_jobs(Trial, Deadly, Raising, *[Trial] * 20)).finish()
+    results = Run(
+        shared.address, toy_jobs(Trial, Deadly, Raising, *[Trial] * 20)
+    ).finish()
     kinds = [type(result) for _, result in sorted(results.items())]
     assert kinds == [Outcome, Failure, Failure] + [Outcome] * 20
     assert "2 workers died" in results[1].message
@@ -106,7 +112,11 @@ def test_a_trial_that_kills_its_workers_fails_alone(shared):
 
 
 def test_stopped_workers_of_a_cluster_return_their_progress(shared):
-    stopping, results, jobs = threading.Event(), [], toy_jobs(Trial, Trial, updates=10**9)
+    stopping, results, jobs = (
+        threading.Event(),
+        [],
+        toy_jobs(Trial, Trial, updates=10**9),
+    )
     Timer(6, stopping.set).start()
     with pytest.raises(KeyboardInterrupt):
         results.extend(run(jobs, scheduler=shared.address, stopping=stopping))
@@ -118,8 +128,12 @@ BROKEN = "__init__.py", "raise ModuleNotFoundError('no cbm')\n", "no cbm"
 
 
 @pytest.mark.parametrize(("file", "more", "told"), [OTHER, *nightly(BROKEN)])
-def test_a_worker_with_another_cbm_ends_the_run_and_is_named(dask, here, file, more, told):
-    shutil.copytree(PACKAGE, here / "cbm_cli", ignore=shutil.ignore_patterns("__pycache__"))
+def test_a_worker_with_another_cbm_ends_the_run_and_is_named(
+    dask, here, file, more, told
+):
+    shutil.copytree(
+        PACKAGE, here / "cbm_cli", ignore=shutil.ignore_patterns("__pycache__")
+    )
     with (here / "cbm_cli" / file).open("a") as stream:
         stream.write(more)
     for path in (ROOT, here):  # one of two workers is another
@@ -142,7 +156,9 @@ def test_all_threads_of_workers_that_join_late_are_used(dask, here):
     late = [later(lambda: its.said, add), later(lambda: any(begun.iterdir()), add)]
     places = Counter(failure.message for failure in its.finish().values())
     [one.join() for one in late]
-    assert {int(place.split()[0]) for place in places} == {one.pid for one in dask.workers}
+    assert {int(place.split()[0]) for place in places} == {
+        one.pid for one in dask.workers
+    }
     assert (len(places), places.total()) == (4, 24)
 
 
@@ -150,7 +166,11 @@ def test_all_threads_of_workers_that_join_late_are_used(dask, here):
 def test_a_scheduler_that_is_not_there_is_reported_in_one_line(grid, address):
     with config.set({"distributed.comm.timeouts.connect": "1s"}):
         refused = cbm("run", "grid.yaml", "--scheduler", address, code=2)
-    (line,) = [line for line in refused.stderr.splitlines() if f"--scheduler {address}: " in line]
+    (line,) = [
+        line
+        for line in refused.stderr.splitlines()
+        if f"--scheduler {address}: " in line
+    ]
     assert "tcp://HOST:PORT" in line
     assert "Traceback" not in refused.stderr
 
@@ -210,9 +230,18 @@ def test_the_documented_batch_script_gives_the_same_bytes(finished, monkeypatch,
     Path("grid.yaml").rename("experiments.yaml")
     places = "bin", str(Path(sys.executable).parent), os.environ["PATH"]
     monkeypatch.setenv("PATH", os.pathsep.join(places))
-    numbers = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS": "2", "PYTHONPATH": str(ROOT)}
+    numbers = {
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_NTASKS": "2",
+        "PYTHONPATH": str(ROOT),
+    }
     command = ["bash", "-c", script.replace("HOST=$(hostname)", "HOST=127.0.0.1")]
-    how = {"env": os.environ | numbers, "capture_output": True, "text": True, "timeout": 300}
+    how = {
+        "env": os.environ | numbers,
+        "capture_output": True,
+        "text": True,
+        "timeout": 300,
+    }
     done = subprocess.run(command, **how)
     assert done.returncode == 0, done.stderr
     assert trials_of("results") == trials_of("out")
@@ -220,7 +249,9 @@ def test_the_documented_batch_script_gives_the_same_bytes(finished, monkeypatch,
     assert not [*Path().glob(".cbm-tls-*")]
 
 
-def test_dask_that_is_missing_and_options_of_this_computer_are_reported(grid, monkeypatch):
+def test_dask_that_is_missing_and_options_of_this_computer_are_reported(
+    grid, monkeypatch
+):
     scheduler = "run", "grid.yaml", "--scheduler", "tcp://localhost:1"
     both = cbm(*scheduler, "-j", 2, code=2)
     assert "-j" in both.stderr
@@ -230,7 +261,9 @@ def test_dask_that_is_missing_and_options_of_this_computer_are_reported(grid, mo
 
 def test_tls_files_that_are_missing_are_named(grid):
     named = dict.fromkeys(("ca-file", "client.cert", "client.key"), "gone.pem")
-    with config.set({f"distributed.comm.tls.{name}": path for name, path in named.items()}):
+    with config.set(
+        {f"distributed.comm.tls.{name}": path for name, path in named.items()}
+    ):
         refused = cbm("run", "grid.yaml", "--scheduler", "tls://127.0.0.1:1", code=2)
     assert "--scheduler tls://127.0.0.1:1: " in refused.stderr
     assert "No such file" in refused.stderr

@@ -47,7 +47,9 @@ def kernel(tmp_path, monkeypatch):
 
 
 def use(kernel):
-    """Whether the machine code for a float was found, and that it computes the right number."""
+    """Whether the machine code for a float was found, and that it computes the right
+    number.
+    """
     assert kernel(1.5) == 3.0
     return sum(kernel.stats.cache_hits.values()) == 1
 
@@ -55,7 +57,9 @@ def use(kernel):
 def python(script, **environment):
     """What a script prints in a process of its own."""
     given = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    return subprocess.check_output([sys.executable, "-c", script], env=given, text=True).split()
+    return subprocess.check_output(
+        [sys.executable, "-c", script], env=given, text=True
+    ).split()
 
 
 def test_machine_code_is_kept_for_each_signature(kernel):
@@ -66,8 +70,8 @@ def test_machine_code_is_kept_for_each_signature(kernel):
 
 
 def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
-    """With a product and a sum in one rounding, 2^-60 would be left; the caller is compiled
-    first.
+    """With a product and a sum in one rounding, 2^-60 would be left; the caller is
+    compiled first.
     """
     numbers = 1 + 2.0**-30, 1 + 2.0**-29
     assert kernel("relaxed_excess")(*numbers) == 0
@@ -76,12 +80,18 @@ def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
 
 PLACE = "import subprocess, sys; from cbm_cli.kernels import compiling\n"
 PLACE += "print(compiling.CACHE, flush=True)\n"
-CHILD = "sys.argv[1:] or subprocess.run([sys.executable, '-c', sys.orig_argv[2], 'child'])"
+CHILD = (
+    "sys.argv[1:] or subprocess.run([sys.executable, '-c', sys.orig_argv[2], 'child'])"
+)
 
 
-def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, monkeypatch):
+def test_workers_share_the_private_folder_of_a_process_without_a_home(
+    tmp_path, monkeypatch
+):
     monkeypatch.delenv("CBM_KERNEL_CACHE", raising=False)
-    own, of_child = python(PLACE + CHILD, XDG_CACHE_HOME="/dev/null/x", TMPDIR=str(tmp_path))
+    own, of_child = python(
+        PLACE + CHILD, XDG_CACHE_HOME="/dev/null/x", TMPDIR=str(tmp_path)
+    )
     assert Path(own).parents[1] == tmp_path
     assert Path(of_child).is_relative_to(own)
     assert not Path(own).parent.exists()  # gone with its process
@@ -89,7 +99,9 @@ def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, 
     assert Path(chosen).parent == tmp_path / "here"
 
 
-def test_every_version_of_the_sources_has_a_folder_of_its_own_wherever_they_lie(tmp_path):
+def test_every_version_of_the_sources_has_a_folder_of_its_own_wherever_they_lie(
+    tmp_path,
+):
     assert compiling.CACHE.name == f"kernels-{source_hash()}"
     hash_of, sources = source_hash.__wrapped__, tmp_path / "here"
     (sources / "inner").mkdir(parents=True)
@@ -125,8 +137,12 @@ print('-prefer-256-bit' in cpu_target.target_context.codegen().magic_tuple()[2])
 """
 
 
-def test_numba_is_left_as_the_user_has_configured_it_on_the_widest_processor(monkeypatch):
-    """A cached function of the user goes where it went before the kernels were imported."""
+def test_numba_is_left_as_the_user_has_configured_it_on_the_widest_processor(
+    monkeypatch,
+):
+    """A cached function of the user goes where it went before the kernels were
+    imported.
+    """
     for name in [name for name in os.environ if name.startswith("NUMBA_")]:
         monkeypatch.delenv(name)
     assert python(WIDEST) == ["True", "True"]

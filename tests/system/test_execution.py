@@ -1,4 +1,6 @@
-"""Tasks on workers: a crash takes no other trial down, and packets of trials change nothing."""
+"""Tasks on workers: a crash takes no other trial down, and packets of trials change
+nothing.
+"""
 
 import logging
 import os
@@ -80,7 +82,9 @@ def kinds(results):
 
 def curves(results):
     finished = (
-        (job.trial.number, result) for job, result in results if isinstance(result, Outcome)
+        (job.trial.number, result)
+        for job, result in results
+        if isinstance(result, Outcome)
     )
     return {number: result.curve.tobytes() for number, result in finished}
 
@@ -98,8 +102,12 @@ def packets(monkeypatch):
     return sent
 
 
-def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(packets, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 0.0)  # with runs that are stopped, not with this one
+def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(
+    packets, monkeypatch
+):
+    monkeypatch.setattr(
+        pool, "PATIENCE", 0.0
+    )  # with runs that are stopped, not with this one
     many = toy_jobs(*[Trial] * 300)
     assert curves(run(many, 2)) == curves(run(many))
     assert len(packets) < 150
@@ -142,7 +150,9 @@ def answer(queue, packet, results, seconds=0.0):
     return [*queue.take(future)]
 
 
-def test_a_queue_sends_long_trials_alone_short_ones_together_and_again_what_comes_back(queue):
+def test_a_queue_sends_long_trials_alone_short_ones_together_and_again_what_comes_back(
+    queue,
+):
     its = queue(1000)
     assert len(its._next(4)) == 1  # nothing is known yet
     its.seconds = 0.001
@@ -155,7 +165,9 @@ def test_a_queue_sends_long_trials_alone_short_ones_together_and_again_what_come
     told = answer(its, packet, [Failure("x"), progress], 6.0)
     assert [result for _, result in told] == [Failure("x"), progress]
     assert its.seconds == 6.5  # of a trial: as much the last packet as those before
-    assert [*its.waiting][:2] == packet[1:3]  # the one that goes on, then those that were not begun
+    assert [*its.waiting][:2] == packet[
+        1:3
+    ]  # the one that goes on, then those that were not begun
     assert packet[1].begin() is progress
 
 
@@ -187,7 +199,11 @@ def test_workers_that_die_as_they_start_are_tried_three_times(monkeypatch, failu
         return submit(self, *given)
 
     monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", refuse)
-    error = nullcontext() if failures < 3 else pytest.raises(CbmError, match="-j 0 does without")
+    error = (
+        nullcontext()
+        if failures < 3
+        else pytest.raises(CbmError, match="-j 0 does without")
+    )
     with Processes(1) as its, error:
         assert its.submit(int, "7").result() == 7
     assert len({*started}) == len(started) == 3
@@ -198,8 +214,12 @@ def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
     stopping, began, results = Event(), time.monotonic(), []
     Timer(8, stopping.set).start()
     with pytest.raises(KeyboardInterrupt):
-        results.extend(run(toy_jobs(Trial, Waiting, updates=10**9), 2, stopping=stopping))
-    assert {(one.trial.number, type(result)) for one, result in results} == {(0, Progress)}
+        results.extend(
+            run(toy_jobs(Trial, Waiting, updates=10**9), 2, stopping=stopping)
+        )
+    assert {(one.trial.number, type(result)) for one, result in results} == {
+        (0, Progress)
+    }
     assert 0 < results[0][1].seconds < time.monotonic() - began < 30
     assert results[0][1].update > 0
 
@@ -216,7 +236,10 @@ def test_a_long_trial_comes_back_and_continues_on_a_worker(monkeypatch):
 
 
 def test_messages_of_dask_itself_are_not_shown():
-    logs = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado")]
+    logs = [
+        logging.getLogger(name)
+        for name in ("distributed", "distributed.client", "tornado")
+    ]
     for log in logs:
         log.setLevel(logging.NOTSET)
     pool.silence_dask()

@@ -1,5 +1,5 @@
-"""Whatever is killed, stopped, full or taken away: finished trials stay, and the same command
-ends alike.
+"""Whatever is killed, stopped, full or taken away: finished trials stay, and the same
+command ends alike.
 """
 
 import json
@@ -17,13 +17,27 @@ import pytest
 from tests.builders import GRID, cbm, numbers, run_grid, summary
 from tests.faulty_disk import ERRORS, FULL, KILLS, READ_ONLY
 from tests.journals import contents_of, finished_in, lines_of, stores_in, trials_of
-from tests.processes import ROOT, children, end_group, listening, nightly, start_cbm, until
+from tests.processes import (
+    ROOT,
+    children,
+    end_group,
+    listening,
+    nightly,
+    start_cbm,
+    until,
+)
 
 pytestmark = pytest.mark.slow
-SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
-SLOW = SHORT.replace("updates: 100", "updates: 1000000").replace("every: 20", "every: 500000")
+SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace(
+    "[00, dd^b_s]", "[00, dd]"
+)  # 4 trials
+SLOW = SHORT.replace("updates: 100", "updates: 1000000").replace(
+    "every: 20", "every: 500000"
+)
 SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of half a second or more
-LONG = SHORT.replace("updates: 100", "updates: 3000000").replace("every: 20", "every: 1500000")
+LONG = SHORT.replace("updates: 100", "updates: 3000000").replace(
+    "every: 20", "every: 1500000"
+)
 LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
 
@@ -45,8 +59,8 @@ def counted(said):
 
 
 def check_rerun(expected, kept, trials):
-    """Run again: nothing that was finished is lost or counted twice, and all bytes are as
-    expected.
+    """Run again: nothing that was finished is lost or counted twice, and all bytes are
+    as expected.
     """
     before = contents_of("out")
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0).stderr
@@ -54,7 +68,9 @@ def check_rerun(expected, kept, trials):
     assert contents_of("out").items() >= before.items()
     assert trials_of("out") == expected
     assert len(summary("out")) == trials
-    assert [*lines_of()] == [(row["run_id"], int(row["trial"])) for row in summary("out")]
+    assert [*lines_of()] == [
+        (row["run_id"], int(row["trial"])) for row in summary("out")
+    ]
     assert not [*Path("out").rglob("checkpoints/*/*.npz"), *Path("out").rglob("*.part")]
 
 
@@ -63,7 +79,9 @@ def started(*options, workers=2):
 
 
 def workers_of(process):
-    """The worker processes: children of the fork server, which is a child of the main process."""
+    """The worker processes: children of the fork server, which is a child of the main
+    process.
+    """
     return [pid for child in children(process.pid) for pid in children(child)]
 
 
@@ -76,7 +94,9 @@ ENDS = [(signal.SIGKILL, -signal.SIGKILL), *nightly((signal.SIGTERM, 130))]
 
 
 @pytest.mark.parametrize(("number", "code"), ENDS)
-def test_a_run_that_is_ended_continues_with_the_same_command(grid, undisturbed, number, code):
+def test_a_run_that_is_ended_continues_with_the_same_command(
+    grid, undisturbed, number, code
+):
     grid(SLOW)
     main = started()
     until(finished)
@@ -104,7 +124,9 @@ def check_said(main, kept, trials):
 def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed):
     grid(LONG)
     main = started()
-    until(lambda: sum(seconds_of(pid) > 1 for pid in workers_of(main)) >= 2)  # they train
+    until(
+        lambda: sum(seconds_of(pid) > 1 for pid in workers_of(main)) >= 2
+    )  # they train
     end_group(main, signal.SIGTERM)
     assert main.wait(10) == 130
     left = 2 - len(kept := finished())
@@ -163,7 +185,9 @@ def test_ctrl_c_ends_a_run_with_a_stopped_worker(grid, undisturbed):
 
 
 def with_recorder(statement):
-    own = f"def f(snapshots, context):\n    open('began', 'w').close()\n    {statement}\n"
+    own = (
+        f"def f(snapshots, context):\n    open('began', 'w').close()\n    {statement}\n"
+    )
     Path("own.py").write_text(own)
     return SHORT.rstrip() + "\n    record: {what: own.py:f, every: 10}\n"
 
@@ -183,7 +207,9 @@ OF_WORKERS = nightly((*EXIT, 2), ("import os; os._exit(0)", "3 times", 2))
 
 
 @pytest.mark.parametrize(("statement", "reason", "workers"), [(*EXIT, 0), *OF_WORKERS])
-def test_a_recorder_that_ends_its_process_fails_its_trials(grid, statement, reason, workers):
+def test_a_recorder_that_ends_its_process_fails_its_trials(
+    grid, statement, reason, workers
+):
     grid(with_recorder(statement))
     said = cbm("run", "grid.yaml", "-o", "out", "-j", workers, code=1).stderr
     assert 4 in [line[0] for line in numbers(said) if line]
@@ -195,7 +221,9 @@ def test_a_recorder_that_ends_its_process_fails_its_trials(grid, statement, reas
 def break_disk(folder, *faults):
     """Run the grid in a folder with broken disks; see `faulty_disk`."""
     command = [sys.executable, "-m", "tests.faulty_disk", folder, *faults]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=600)
+    subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=600
+    )
     return folder
 
 
@@ -217,7 +245,9 @@ def broken(tmp_path_factory):
 
 
 @pytest.mark.parametrize("fault", [*SOME, *nightly(*OTHERS)])
-def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, monkeypatch, fault):
+def test_a_broken_disk_loses_no_finished_trial(
+    broken, undisturbed, tmp_path, monkeypatch, fault
+):
     folder = broken(SOME if fault in SOME else OTHERS)
     monkeypatch.chdir(shutil.copytree(folder / fault, tmp_path / "run"))
     shutil.copy(folder / "grid.yaml", "grid.yaml")

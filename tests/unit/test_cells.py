@@ -20,9 +20,17 @@ FRAME = {"trial": [0, 1, 2, 3], "n_train": [16] * 4, "diverged": [nan, nan, nan,
 FRAME |= {"train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf]}
 FRAME |= {"train_log_likelihood_final": [-2.0, -3.0, -7.0, nan]}
 FRAME |= {"train_log_likelihood_max_update": [50, 100, 150, 100]}
-COSTS = {"trial": [0, 1, 2, 3], "diverged": [nan, nan, 150, nan], "n_train": 105, "batch": 10}
+COSTS = {
+    "trial": [0, 1, 2, 3],
+    "diverged": [nan, nan, 150, nan],
+    "n_train": 105,
+    "batch": 10,
+}
 COSTS |= {"n_test": 10, "test_cost_min": [2.0, 3.0, inf, 4.0], "valid_cost_final": 9.0}
-COSTS |= {"test_cost_final": [2.5, 3.5, nan, 4.5], "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2]}
+COSTS |= {
+    "test_cost_final": [2.5, 3.5, nan, 4.5],
+    "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2],
+}
 COSTS |= {"test_cost_min_update": [100, 200, 100, 300]}
 COSTS |= {"valid_cost_min_update": [80, 160, 100, 280]}
 
@@ -30,7 +38,9 @@ COSTS |= {"valid_cost_min_update": [80, 160, 100, 280]}
 def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0, curves=()):
     frame, store = pd.DataFrame(columns), SimpleNamespace(curves=lambda *_: curves)
     measure = Measure(Metric(metric), scale, statistic)
-    return Cell({"run_id": "r"}, Trials(frame, store), np.arange(len(frame)), measure, planned)
+    return Cell(
+        {"run_id": "r"}, Trials(frame, store), np.arange(len(frame)), measure, planned
+    )
 
 
 METRIC = "valid_log_likelihood"
@@ -52,7 +62,9 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic):
     assert (cell.value.tolist(), cell.bounded.tolist()) == ([2 * value], [bounded])
     assert cell.curves()[0].tolist() == [-18, -12, -14, -11, -16]
     if statistic == "max-of-mean":
-        late = cell_of([row], METRIC, "total", statistic, curves=[curve.iloc[[0, 2, 4]]])
+        late = cell_of(
+            [row], METRIC, "total", statistic, curves=[curve.iloc[[0, 2, 4]]]
+        )
         assert (late.value.tolist(), late.bounded.tolist()) == ([-14], [True])
 
 
@@ -64,12 +76,19 @@ def test_a_log_likelihood_above_0_is_shown_as_at_most_0(statistic):
     found = cell_of(frame, metric, "total", statistic)
     assert (found.value.tolist(), found.mean) == ([0, -6], -3)
     assert found.bounded.tolist() == [True, False]
-    assert (found.doubts.tolist(), found.impossible.tolist()) == ([True, False], [True, False])
+    assert (found.doubts.tolist(), found.impossible.tolist()) == (
+        [True, False],
+        [True, False],
+    )
     cost = {name.replace("log_likelihood", "cost"): its for name, its in frame.items()}
-    known = cell_of(cost | {"test_cost_min": [2.5, 1.5]}, "test_cost", "total", statistic)
+    known = cell_of(
+        cost | {"test_cost_min": [2.5, 1.5]}, "test_cost", "total", statistic
+    )
     assert known.value[0] == 10
     assert not (known.bounded | known.doubts).any()
-    infinite = {name: [inf, -3.0] if metric in name else its for name, its in frame.items()}
+    infinite = {
+        name: [inf, -3.0] if metric in name else its for name, its in frame.items()
+    }
     assert cell_of(infinite, metric, statistic=statistic).diverged == 1
 
 
@@ -79,13 +98,22 @@ LEVEL = [[-1, -9, -5, -8], [-1, -9, -7, -2]]
 @pytest.mark.parametrize(
     ("curves", "values", "update"),  # by trial
     [
-        ([*LEVEL, [-1, -3, nan, nan]], [-9, -9, -3], 50),  # nothing counts from a divergence on
+        (
+            [*LEVEL, [-1, -3, nan, nan]],
+            [-9, -9, -3],
+            50,
+        ),  # nothing counts from a divergence on
         ([LEVEL[0][:3], LEVEL[1]], [-5, -2], 150),  # one stops early
         ([LEVEL[0], [-1]], [], nan),  # one was never evaluated
     ],
 )
-def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(curves, values, update):
-    frames = [pd.DataFrame({"update": range(0, 50 * len(it), 50), METRIC: it}) for it in curves]
+def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(
+    curves, values, update
+):
+    frames = [
+        pd.DataFrame({"update": range(0, 50 * len(it), 50), METRIC: it})
+        for it in curves
+    ]
     lost = [60 if it[-1] != it[-1] else nan for it in curves]
     known = {"trial": range(len(curves)), "n_valid": 2, "diverged": lost}
     cell = cell_of(known, METRIC, statistic="max-of-mean", curves=frames)
@@ -98,7 +126,14 @@ def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(curves, values
     [("valid_lower_bound", "max", (-4, 30)), ("valid_cost", "min", (-5, 20))],
 )
 def test_a_value_that_is_not_finite_is_never_the_best(metric, end, best):
-    curve = [[0, 0, -1], [10, 1, nan], [20, 2, -5], [30, 3, -4], [40, 4, -inf], [50, 5, inf]]
+    curve = [
+        [0, 0, -1],
+        [10, 1, nan],
+        [20, 2, -5],
+        [30, 3, -4],
+        [40, 4, -inf],
+        [50, 5, inf],
+    ]
     row = Outcome(("update", "epoch", metric), np.array(curve), {}, None, 1.0).summary()
     assert (row[f"{metric}_{end}"], row[f"{metric}_{end}_update"]) == best
     assert row[f"{metric}_best_valid"] == best[0]
@@ -111,21 +146,41 @@ def test_a_cell_counts_the_trials_that_diverged_and_leaves_them_out_of_its_mean(
     assert np.nanmean(total.final) == pytest.approx(-4 * 16)
     one = {name: its[:1] for name, its in FRAME.items()}
     assert np.isnan(cell_of(one, "train_log_likelihood").std)
-    before = {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # any evaluation it diverged
+    before = {
+        "train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]
+    }  # any evaluation it diverged
     assert cell_of(FRAME | before, "train_log_likelihood").n == 4
     # values, parameters or both not finite
-    for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
-        assert cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged == number
+    for diverged, number in (
+        ([nan] * 4, 1),
+        ([nan, 150, nan, nan], 2),
+        ([nan, nan, nan, 150], 1),
+    ):
+        assert (
+            cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged
+            == number
+        )
 
 
 def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
     found = cell_of(COSTS, "test_cost", planned=4)
     assert (found.mean, found.diverged, found.best_update) == (3.0, 1, 175)
-    assert found.epochs.tolist() == [10, 20, 30]  # of 10 updates; five rows have no place in them
+    assert found.epochs.tolist() == [
+        10,
+        20,
+        30,
+    ]  # of 10 updates; five rows have no place in them
     valid = cell_of(COSTS, "test_cost", "total", "best-valid")
-    assert ([*valid.values.values()], valid.epochs.tolist()) == ([22, 32, 90, 42], [8, 16, 28])
+    assert ([*valid.values.values()], valid.epochs.tolist()) == (
+        [22, 32, 90, 42],
+        [8, 16, 28],
+    )
     assert valid.best_update == 155  # of the validation cost, where the value was taken
-    assert cell_of(COSTS | {"batch": "full"}, "test_cost").epochs.tolist() == [100, 200, 300]
+    assert cell_of(COSTS | {"batch": "full"}, "test_cost").epochs.tolist() == [
+        100,
+        200,
+        300,
+    ]
 
 
 def test_tables_and_pictures_show_the_statistic_that_the_grid_asks_for(tmp_path):
@@ -133,14 +188,21 @@ def test_tables_and_pictures_show_the_statistic_that_the_grid_asks_for(tmp_path)
     for statistic, words in (
         ("max", "\nMinimum train cost during training, "),
         ("final", "\nFinal train cost, "),
-        ("max-of-mean", "\nMinimum during training of the train cost's mean over trials, "),
+        (
+            "max-of-mean",
+            "\nMinimum during training of the train cost's mean over trials, ",
+        ),
     ):
         asked = cbm("table", results, "encoder", "--statistic", statistic).stdout
         assert words in asked
     change = {"statistic": "max-of-mean"}
-    change_manifest(results / "encoder", lambda manifest: manifest["table"].update(change))
+    change_manifest(
+        results / "encoder", lambda manifest: manifest["table"].update(change)
+    )
     assert cbm("table", results, "encoder").stdout == asked
     for statistic, shares in ((None, [0.25, 1] * 2), ("final", [1] * 2)):
-        panels = draw(Results(results), "finals", ["encoder"], Options(statistic=statistic))
+        panels = draw(
+            Results(results), "finals", ["encoder"], Options(statistic=statistic)
+        )
         clouds = compose(panels).figure.axes[0].collections
         assert [cloud.get_facecolor()[0, 3] for cloud in clouds] == shares

@@ -1,4 +1,6 @@
-"""A user's own rows: columns that are units, labels, rows that are held out, other libraries."""
+"""A user's own rows: columns that are units, labels, rows that are held out, other
+libraries.
+"""
 
 import json
 import re
@@ -29,7 +31,9 @@ ALL_DIFFERENT = ((np.arange(200)[:, None] >> np.arange(8)) & 1).astype(np.uint8)
 
 def table(names, *columns):
     """Return a CSV file of columns under their names."""
-    return "".join(",".join(map(str, row)) + "\n" for row in (names, *zip(*columns, strict=True)))
+    return "".join(
+        ",".join(map(str, row)) + "\n" for row in (names, *zip(*columns, strict=True))
+    )
 
 
 def write(text, name="rows.csv"):
@@ -110,7 +114,9 @@ LABELS = "class LABEL labels target ID y index class_label row_id"
 
 
 @pytest.mark.parametrize("name", LABELS.split())
-def test_a_column_named_like_labels_is_asked_about_and_never_trained_on_in_silence(name):
+def test_a_column_named_like_labels_is_asked_about_and_never_trained_on_in_silence(
+    name,
+):
     error = complaint(table(["a", "b", name], A, B, C))
     assert error.field == "path"
     assert f"drop: [{name}], or columns: all" in str(error)
@@ -129,7 +135,10 @@ R = '"a" "b"\n"1" 0 1\n"2" 1 0\n"3" 1 1\n'  # write.table
         (R, "1"),
         (R.replace(" ", "\t"), "1"),
         ("id,a,b,class\n9,0,1,1\n7,1,0,0\n8,1,1,1\n", "id, class"),
-        ("id,a,b,species\n9,0,1,setosa\n7,1,0,setosa\n8,1,1,virginica\n", "id, species"),
+        (
+            "id,a,b,species\n9,0,1,setosa\n7,1,0,setosa\n8,1,1,virginica\n",
+            "id, species",
+        ),
         ("0,1,setosa\n1,0,setosa\n1,1,virginica\n", "3"),
         ("1,0,1\n2,1,0\n3,1,1\n", "1"),
     ],
@@ -139,7 +148,9 @@ def test_labels_text_and_numbers_of_rows_are_asked_about_at_once(text, listed):
     error = complaint(text, **options)
     assert error.field == "path"
     assert f"drop: [{listed}]" in str(error)
-    assert ("columns: all" in str(error)) == ("setosa" not in text)  # not to train on words
+    assert ("columns: all" in str(error)) == (
+        "setosa" not in text
+    )  # not to train on words
     data = read(text, drop=listed, **options)
     assert_array_equal(data.train, [[0, 1], [1, 0], [1, 1]])
     assert data.names == (() if options else ("a", "b"))
@@ -148,11 +159,17 @@ def test_labels_text_and_numbers_of_rows_are_asked_about_at_once(text, listed):
 def test_ways_to_hold_rows_out_have_their_own_cells_and_are_said():
     dumps = set()
     for way in ("", ", rows: last", ", seed: 1"):
-        text = grid_text("rbm", data=f"{{name: shifting-bar, size: 9, bar: 1, hold_out: 3{way}}}")
+        text = grid_text(
+            "rbm", data=f"{{name: shifting-bar, size: 9, bar: 1, hold_out: 3{way}}}"
+        )
         (cell,) = read_grid("grid.yaml", text=text).experiments["toy"].cells
         assert "valid 3 rows" in describe(cell.data, load(cell.data))
         dumps.add(json.dumps(cell.model_dump(mode="json"), sort_keys=True))
-        row = {name: value for name, value in cell.row().items() if name.startswith("data_")}
+        row = {
+            name: value
+            for name, value in cell.row().items()
+            if name.startswith("data_")
+        }
         assert spec_of(row).model_dump() == cell.data.model_dump()
     assert len(dumps) == 3
 
@@ -163,7 +180,9 @@ def test_one_file_gives_rows_for_validation_and_test_too():
         data = read(text, hold_out=40, hold_out_test=0.1, **how)
         assert [len(its) for its in data.parts.values()] == [140, 40, 20]
         train, valid, test = (its @ (1 << np.arange(8)) for its in data.parts.values())
-        assert sorted([*train, *valid, *test]) == [*range(200)]  # the numbers of the rows
+        assert sorted([*train, *valid, *test]) == [
+            *range(200)
+        ]  # the numbers of the rows
         assert train.tolist() == sorted(train)  # which keep their order
         held.append(tuple(valid.tolist()))
     assert held[3] == (*range(140, 180),)
@@ -173,7 +192,9 @@ def test_one_file_gives_rows_for_validation_and_test_too():
         assert len(load(path="rows.csv", hold_out=rows).valid) == count
     alone = load(path=Path("rows.csv"), hold_out_test=np.int64(20))
     assert (len(alone.train), alone.valid, len(alone.test)) == (180, None, 20)
-    assert "test 20 rows" in describe(DataSpec(path="rows.csv", hold_out_test=20), alone)
+    assert "test 20 rows" in describe(
+        DataSpec(path="rows.csv", hold_out_test=20), alone
+    )
 
 
 # Names of columns
@@ -188,7 +209,9 @@ a,1,2,3 a,1,1,2 ?,b,c,d x,,u,z 0,1,setosa,2 1.2.3,50%,1:2,7/8
 
 @pytest.mark.parametrize("rows", [GREY, BITS])
 @pytest.mark.parametrize("names", NUMBERS.split())
-def test_numbers_in_a_first_line_are_asked_about_and_never_a_row_or_names_in_silence(names, rows):
+def test_numbers_in_a_first_line_are_asked_about_and_never_a_row_or_names_in_silence(
+    names, rows
+):
     for mark in (",", "\t", ";"):
         text = f"{names}\n{rows}".replace(",", mark)
         error = complaint(text, threshold=8 if rows == GREY else 0.5)
@@ -200,7 +223,12 @@ def test_numbers_in_a_first_line_are_asked_about_and_never_a_row_or_names_in_sil
         assert data.names == tuple(names.replace('"', "").split(","))
 
 
-ALIKE = [GREY.replace("0,7", "0,0", 1), BITS, "0.13,0.9\n0.5,0\n", "1,0,0,setosa\n0,1,0,x\n"]
+ALIKE = [
+    GREY.replace("0,7", "0,0", 1),
+    BITS,
+    "0.13,0.9\n0.5,0\n",
+    "1,0,0,setosa\n0,1,0,x\n",
+]
 
 
 @pytest.mark.parametrize("text", [*ALIKE, "true,false\n"])
@@ -210,7 +238,10 @@ def test_a_first_line_like_the_others_is_a_row(text):
 
 
 def test_a_number_that_may_be_a_name_is_refused_with_both_places():
-    text, options = "label,0,1,2,3\n7,0,16,3,12\n2,9,1,16,0\n", {"header": True, "threshold": 8}
+    text, options = (
+        "label,0,1,2,3\n7,0,16,3,12\n2,9,1,16,0\n",
+        {"header": True, "threshold": 8},
+    )
     error = complaint(text, drop=[1], **options)
     assert error.field == "drop"
     assert holds(error, "column 1 by number|column 3 by name|-5|-3")
@@ -251,7 +282,9 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order():
     assert_array_equal(np.load("turned.npz")["rows"], np.load("rows.npz")["rows"])
     refused = cbm("evaluate", "m.npz", "--data", "others.csv", code=2)
     assert holds(refused.stderr, "others.csv|a|north")
-    assert_array_equal(its.log_likelihood(pd.read_csv("turned.csv")), its.log_likelihood(ROWS))
+    assert_array_equal(
+        its.log_likelihood(pd.read_csv("turned.csv")), its.log_likelihood(ROWS)
+    )
     write("south,west,north,east\n,,1,\n", "given.csv")
     cbm("sample", "m.npz", "--given", "given.csv", "-n", 9, "--steps", 2, "-o", "s.npz")
     found = np.load("s.npz")
@@ -291,15 +324,29 @@ def test_parquet_is_read_as_a_data_frame_where_there_is_a_package_for_it():
 
 
 def frame_of(rows=FIVE, **more):
-    return pd.DataFrame(rows, columns=[f"p{n}" for n in range(rows.shape[1])]).assign(**more)
+    return pd.DataFrame(rows, columns=[f"p{n}" for n in range(rows.shape[1])]).assign(
+        **more
+    )
 
 
 GAPS = "drop: [q]|12 gaps|row 1, column 6 (q)|2 more|dropna"
 FRAMES = {  # a frame, columns, place and remedy
-    "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
+    "dates": (
+        frame_of(day=pd.Timestamp("2020-01-01")),
+        ALL,
+        "row 1, column 6 (day)|drop: [day]",
+    ),
     "gaps": (frame_of(q=[nan] * 12), Columns(dropped="1, 2"), GAPS),
-    "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
-    "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
+    "nullable gap": (
+        frame_of(q=pd.array([1] * 11 + [None], "Int64")),
+        ALL,
+        "row 12, column 6 (q)",
+    ),
+    "numbered words": (
+        pd.DataFrame({0: [0, 1], 1: ["a", "b"]}),
+        ALL,
+        "column 2 (1)|drop: [2]",
+    ),
     "a list of words": ([["a"]], ALL, "list|(1, 1)"),
 }
 
@@ -311,7 +358,9 @@ def test_columns_of_data_frames_that_are_not_units_are_named(what):
     assert holds(refusal(table_of, frame, columns), told)
 
 
-@pytest.mark.parametrize("kind", ["bool", "float32", "Int64", "boolean", "object", "category"])
+@pytest.mark.parametrize(
+    "kind", ["bool", "float32", "Int64", "boolean", "object", "category"]
+)
 def test_data_frames_are_rows_whatever_their_types(kind):
     frame = frame_of(label=2).astype({f"p{n}": kind for n in range(5)})
     found = table_of(frame, Columns("1, 2, 3, 4, 5"))
@@ -342,7 +391,10 @@ def test_frames_of_other_libraries_turn_themselves_into_pandas(made):
     found = table_of(made(frame_of(kind="a")), Columns(dropped="kind"))
     assert_array_equal(found.values, FIVE)
     assert found.names == ("p0", "p1", "p2", "p3", "p4")
-    assert holds(refusal(table_of, made(frame_of(kind="a"))), "row 1, column 6 (kind)|drop: [kind]")
+    assert holds(
+        refusal(table_of, made(frame_of(kind="a"))),
+        "row 1, column 6 (kind)|drop: [kind]",
+    )
     gaps = made(frame_of().astype(object).mask(np.eye(12, 5, dtype=bool), None))
     assert holds(refusal(table_of, gaps), "5 gaps|row 5, column 5 (p4)")
     flags = made(frame_of(FIVE.astype(bool)))
@@ -359,12 +411,21 @@ class Foreign:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ({"path": FIVE, "test": Foreign()}, "data['test']|'pyarrow'|pip install pyarrow"),
+        (
+            {"path": FIVE, "test": Foreign()},
+            "data['test']|'pyarrow'|pip install pyarrow",
+        ),
         ({"path": frame_of(), "drop": "p9"}, "data['train']|p9"),
-        ({"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})}, "data['test']|q|p1"),
+        (
+            {"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})},
+            "data['test']|q|p1",
+        ),
         ({"trian": frame_of()}, "trian"),
         (FIVE * 3, "threshold"),
-        (np.ma.masked_array(FIVE, np.eye(12, 5)), "data['train']|5 gaps|row 1, column 1"),
+        (
+            np.ma.masked_array(FIVE, np.eye(12, 5)),
+            "data['train']|5 gaps|row 1, column 1",
+        ),
     ],
     ids=range(6),
 )
@@ -390,16 +451,26 @@ def test_rows_within_a_grid_are_refused_with_where_to_pass_them(rows):
 def test_frames_from_python_are_trained_on_with_their_parts_and_names():
     turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)
     label = polars(pd.DataFrame({"drop": ["label"]}))["drop"]
-    given = {"path": frame_of(label=1), "test": polars(turned), "drop": label, "name": "mine"}
+    given = {
+        "path": frame_of(label=1),
+        "test": polars(turned),
+        "drop": label,
+        "name": "mine",
+    }
     short = {"trials": 1, "progress": False, "changes": {"epochs": 1, "batch": 2}}
     for more in ({"hold_out": np.int64(3)}, {"valid": arrow(frame_of(label=1))}):
         rows = api.run(yaml.safe_load(GRID), data=given | more, **short).summaries()
         assert ({*rows["data"]}, {*rows["n_test"]}) == ({"mine"}, {12})
-    data = [load(path=str(path), columns="all") for path in Path("results/data").glob("*.npz")]
+    data = [
+        load(path=str(path), columns="all")
+        for path in Path("results/data").glob("*.npz")
+    ]
     assert sorted(len(one.parts) for one in data) == [2, 3]
     for one in data:
         assert one.names == ("p0", "p1", "p2", "p3", "p4")
         for rows in one.parts.values():
             assert_array_equal(rows, FIVE)
     bar = api.data("shifting-bar", size=5, bar=1) | {"test": None}
-    assert {*api.run(yaml.safe_load(GRID), data=bar, **short).summaries()["n_train"]} == {5}
+    assert {
+        *api.run(yaml.safe_load(GRID), data=bar, **short).summaries()["n_train"]
+    } == {5}

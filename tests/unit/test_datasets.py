@@ -1,4 +1,5 @@
-"""Data sets by name: generated ones against enumeration, published ones against files made here.
+"""Data sets by name: generated ones against enumeration, published ones against files
+made here.
 
 A local server serves them right, wrong and truncated.
 """
@@ -46,14 +47,21 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def publish(folder, monkeypatch):
-    """Return a function that gives a published set other files, and writes them, packed."""
+    """Return a function that gives a published set other files, and writes them,
+    packed.
+    """
 
     def make(name, contents, place=folder, **changes):
         forms = tuple(
-            tuple(replace(it, checksums=(sha256(contents.get(it.stem, b"")),)) for it in form)
+            tuple(
+                replace(it, checksums=(sha256(contents.get(it.stem, b"")),))
+                for it in form
+            )
             for form in SOURCES[name].forms
         )
-        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], forms=forms, **changes))
+        monkeypatch.setitem(
+            SOURCES, name, replace(SOURCES[name], forms=forms, **changes)
+        )
         place.mkdir(parents=True, exist_ok=True)
         for stem, content in contents.items():
             (place / f"{stem}.gz").write_bytes(gzip.compress(content, mtime=0))
@@ -63,7 +71,9 @@ def publish(folder, monkeypatch):
 
 @pytest.fixture
 def mnist(folder, publish):
-    """Make MNIST 50 training images (packed) and 7 test images (plain) of 2 x 3 pixels."""
+    """Make MNIST 50 training images (packed) and 7 test images (plain) of 2 x 3
+    pixels.
+    """
     publish("mnist", {TRAIN: idx(GREY), TEST: idx(GREY[:7])}, image=Image(2, 3))
     (folder / f"{TEST}.gz").unlink()
     (folder / TEST).write_bytes(idx(GREY[:7]))
@@ -76,9 +86,14 @@ def test_bars_and_stripes_are_all_squares_of_equal_rows_or_of_equal_columns(size
         expected[tuple(np.repeat(line, size))] += 1
         expected[line * size] += 1
     data = load("bars-and-stripes", size=size)
-    assert (data.train.shape, data.image) == ((2 ** (size + 1), size**2), Image(size, size))
+    assert (data.train.shape, data.image) == (
+        (2 ** (size + 1), size**2),
+        Image(size, size),
+    )
     assert Counter(map(tuple, data.train.tolist())) == expected
-    log_p = [math.log(expected[tuple(row)] / len(data.train)) for row in data.train.tolist()]
+    log_p = [
+        math.log(expected[tuple(row)] / len(data.train)) for row in data.train.tolist()
+    ]
     assert data.upper_bound == pytest.approx(np.mean(log_p), rel=1e-12)
 
 
@@ -86,15 +101,24 @@ def test_bars_and_stripes_are_all_squares_of_equal_rows_or_of_equal_columns(size
 def test_shifting_bar_is_a_line_with_every_rotation_of_one_bar_once(size, bar):
     line = [1] * bar + [0] * (size - bar)
     data = load("shifting-bar", size=size, bar=bar)
-    assert sorted(data.train.tolist()) == sorted(line[-p:] + line[:-p] for p in range(size))
-    assert (data.upper_bound, data.image) == (pytest.approx(math.log(1 / size)), Image(1, size))
+    assert sorted(data.train.tolist()) == sorted(
+        line[-p:] + line[:-p] for p in range(size)
+    )
+    assert (data.upper_bound, data.image) == (
+        pytest.approx(math.log(1 / size)),
+        Image(1, size),
+    )
 
 
 @pytest.mark.parametrize("threshold", [0.0, 127 / 255])
-def test_mnist_is_read_packed_or_plain_and_a_pixel_is_on_above_the_threshold(threshold, mnist):
+def test_mnist_is_read_packed_or_plain_and_a_pixel_is_on_above_the_threshold(
+    threshold, mnist
+):
     data = load("mnist", threshold=threshold)
     assert (data.levels, data.valid, data.image) == (1, None, Image(2, 3))
-    expected = [[int(v / 255 > threshold) for v in row] for row in GREY.reshape(50, 6).tolist()]
+    expected = [
+        [int(v / 255 > threshold) for v in row] for row in GREY.reshape(50, 6).tolist()
+    ]
     assert data.train.tolist() == expected
     assert_array_equal(data.test, expected[:7])
 
@@ -132,16 +156,23 @@ def test_a_changed_file_of_a_named_set_is_listed_and_never_trained_on(folder, mn
         (folder / f"{TRAIN}.gz").unlink(missing_ok=True)
         (folder / TRAIN).write_bytes(content)
         error = refusal(load, "mnist")
-        assert (error.field, str(error).partition(":")[0]) == ("name", str(folder / TRAIN))
+        assert (error.field, str(error).partition(":")[0]) == (
+            "name",
+            str(folder / TRAIN),
+        )
         assert holds(error, f"{told}|cbm data fetch mnist")
-    assert re.search(r"^mnist  .*?%  +damaged", cbm("data", "list", code=1).stdout, re.M)
+    assert re.search(
+        r"^mnist  .*?%  +damaged", cbm("data", "list", code=1).stdout, re.M
+    )
     shown = cbm("data", "list", "mnist", code=1).stdout
     assert re.search(r"^state +damaged$", shown, re.M)
     assert holds(shown, f"{folder / TRAIN}|gzip")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_real_files_have_the_sizes_and_the_ones_that_are_listed(name, real_data_dir, monkeypatch):
+def test_real_files_have_the_sizes_and_the_ones_that_are_listed(
+    name, real_data_dir, monkeypatch
+):
     monkeypatch.setenv("CBM_DATA_DIR", str(real_data_dir))
     if available(Data(name=name)):
         pytest.skip(f"{name} is not here")
@@ -157,13 +188,17 @@ def test_real_files_have_the_sizes_and_the_ones_that_are_listed(name, real_data_
 def test_published_sets_have_their_pictures():
     images = {name: SOURCES[name].image for name in PUBLISHED if SOURCES[name].image}
     images_of = {"mnist": Image(28, 28), "ocr-letters": Image(16, 8)}
-    assert images == images_of | {"caltech101-silhouettes": Image(28, 28, "F")}  # down the columns
+    assert images == images_of | {
+        "caltech101-silhouettes": Image(28, 28, "F")
+    }  # down the columns
 
 
 @pytest.mark.parametrize(
     "place", ["root/dna", "root/binary/dna", "root", "cache/cbm/data/binary/dna"]
 )
-def test_text_files_are_read_from_every_folder_they_may_be_in(place, folder, monkeypatch, publish):
+def test_text_files_are_read_from_every_folder_they_may_be_in(
+    place, folder, monkeypatch, publish
+):
     """The folder of the environment comes before the cache."""
     monkeypatch.setenv("CBM_DATA_DIR", str(folder / "root"))
     contents = {f"dna.{part}.data": lines(rows) for part, rows in PARTS.items()}
@@ -180,13 +215,23 @@ def test_all_parts_are_read_from_one_npz(publish):
         assert_array_equal(rows, PARTS[part])
 
 
-def test_rcv1_valid_is_a_part_split_by_position_and_web_reshuffled_two_by_a_shuffle(publish):
+def test_rcv1_valid_is_a_part_split_by_position_and_web_reshuffled_two_by_a_shuffle(
+    publish,
+):
     sizes = {part: len(rows) for part, rows in PARTS.items()}
     publish("rcv1-valid", {"rcv1.valid.data": lines(WHOLE)}, rows=sizes)
-    both = {"web.trainvalid.data": lines(WHOLE[:11]), "web.test.data": lines(WHOLE[11:])}
+    both = {
+        "web.trainvalid.data": lines(WHOLE[:11]),
+        "web.test.data": lines(WHOLE[11:]),
+    }
     publish("web-reshuffled", both, rows=sizes)
-    order = np.random.Generator(np.random.Philox(key=1)).permutation(11)  # as documented
-    for name, rows in ("rcv1-valid", WHOLE), ("web-reshuffled", [*WHOLE[order], *WHOLE[11:]]):
+    order = np.random.Generator(np.random.Philox(key=1)).permutation(
+        11
+    )  # as documented
+    for name, rows in (
+        ("rcv1-valid", WHOLE),
+        ("web-reshuffled", [*WHOLE[order], *WHOLE[11:]]),
+    ):
         parts = load(name).parts
         assert {part: len(its) for part, its in parts.items()} == sizes
         assert_array_equal(np.concatenate([*parts.values()]), rows)
@@ -215,22 +260,41 @@ def test_a_data_set_is_written_with_the_fields_that_it_uses():
 
 def test_a_digest_is_of_all_the_content_and_of_nothing_else():
     rows, other = np.eye(4, dtype=np.uint8), 1 - np.eye(4, dtype=np.uint8)
-    content = b"levels 255\ntrain (4, 4)\n%b\ntest (4, 4)\n%b" % (rows.tobytes(), other.tobytes())
-    found = Dataset("a", rows, test=other, levels=255, upper_bound=-1.0, image=Image(2, 2))
+    content = b"levels 255\ntrain (4, 4)\n%b\ntest (4, 4)\n%b" % (
+        rows.tobytes(),
+        other.tobytes(),
+    )
+    found = Dataset(
+        "a", rows, test=other, levels=255, upper_bound=-1.0, image=Image(2, 2)
+    )
     assert found.digest == hashlib.sha256(content).hexdigest()
 
 
-def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belong(folder, publish):
+def test_data_are_listed_with_sizes_state_whom_to_cite_and_where_the_files_belong(
+    folder, publish
+):
     publish("dna", {"dna.valid.data": b"0\n"})
     listed = cbm("data", "list")
     _, *rows = (re.split(r"  +", line)[:4] for line in listed.stdout.splitlines())
-    assert rows[0] == ["{name: bars-and-stripes, size: 3}", "16 x 9", "50.0%", "generated"]
-    assert rows[1] == ["{name: shifting-bar, size: 9, bar: 1}", "9 x 9", "11.1%", "generated"]
+    assert rows[0] == [
+        "{name: bars-and-stripes, size: 3}",
+        "16 x 9",
+        "50.0%",
+        "generated",
+    ]
+    assert rows[1] == [
+        "{name: shifting-bar, size: 9, bar: 1}",
+        "9 x 9",
+        "11.1%",
+        "generated",
+    ]
     assert rows[2] == ["mnist", "60,000 + 10,000 x 784", "13.3%", "missing"]
     assert holds(listed.stderr, f"{' '.join(PUBLISHED)}|cbm data fetch NAME")
     shown = cbm("data", "list", "dna").stdout
     assert re.search(r"^state +missing$", shown, re.M)
-    assert holds(shown, f"data: dna|600 rows of 180|25.27%|Larochelle|CC BY 4.0|{folder / 'dna'}")
+    assert holds(
+        shown, f"data: dna|600 rows of 180|25.27%|Larochelle|CC BY 4.0|{folder / 'dna'}"
+    )
     assert re.search(r"dna.valid.data.*: ok\n(.*\n)*.*dna.test.data: missing\n", shown)
     assert holds(cbm("data", "list", "mushroom", code=2).stderr, "mushrooms")
 
@@ -251,7 +315,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
-        content, moods = self.server.files.get(self.path), self.server.moods.get(self.path)
+        content, moods = (
+            self.server.files.get(self.path),
+            self.server.moods.get(self.path),
+        )
         mood = "missing" if content is None else moods.pop(0) if moods else "right"
         if mood in ("missing", "broken"):
             self.send_error(404 if mood == "missing" else 500)
@@ -269,19 +336,27 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     """Two mirrors; the requests that they got."""
-    files = {f"/{root}/{name}": text for root in ("one", "two") for name, text in TEXTS.items()}
+    files = {
+        f"/{root}/{name}": text
+        for root in ("one", "two")
+        for name, text in TEXTS.items()
+    }
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as running:
         running.files, running.moods, running.requests = files, {}, []
         running.handle_error = lambda *_: None  # of connections that tests break off
         running.address = f"http://127.0.0.1:{running.server_port}"
-        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
+        threading.Thread(
+            target=running.serve_forever, args=(0.01,), daemon=True
+        ).start()
         yield running
         running.shutdown()
 
 
 @pytest.fixture
 def serve(monkeypatch, tmp_path, server):
-    """Return a function that makes ``dna`` a small data set of mirrors; it goes to tmp_path."""
+    """Return a function that makes ``dna`` a small data set of mirrors; it goes to
+    tmp_path.
+    """
     monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")  # which may be on another disk
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -289,7 +364,9 @@ def serve(monkeypatch, tmp_path, server):
     def make(*mirrors, kinds=(sha256,), ending=""):
         files = []
         for part, (name, text) in zip(PARTS, TEXTS.items(), strict=True):
-            urls = tuple(f"{server.address}/{mirror}/{name}{ending}" for mirror in mirrors)
+            urls = tuple(
+                f"{server.address}/{mirror}/{name}{ending}" for mirror in mirrors
+            )
             files.append(File(name, part, tuple(kind(text) for kind in kinds), urls))
         small = replace(SOURCES["dna"], forms=(tuple(files),), folder="toy")
         monkeypatch.setitem(SOURCES, "dna", small)
@@ -348,9 +425,13 @@ def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(
     assert server.requests == [FIRST]
 
 
-def test_a_packed_file_replaces_a_wrong_plain_one_that_would_be_read_first(serve, server, place):
+def test_a_packed_file_replaces_a_wrong_plain_one_that_would_be_read_first(
+    serve, server, place
+):
     serve("one", ending=".gz")
-    server.files |= {f"/one/{name}.gz": gzip.compress(text, 1) for name, text in TEXTS.items()}
+    server.files |= {
+        f"/one/{name}.gz": gzip.compress(text, 1) for name, text in TEXTS.items()
+    }
     (place / FILE).write_bytes(b"0,1\n")
     fetch()
     assert [*place.glob(f"{FILE}*")] == [place / f"{FILE}.gz"]
@@ -393,12 +474,17 @@ def test_a_file_that_does_not_come_is_named_changes_nothing_and_may_come_later(
     assert_whole(place)
 
 
-def test_a_set_that_fails_does_not_keep_the_others_from_coming(server, place, monkeypatch):
+def test_a_set_that_fails_does_not_keep_the_others_from_coming(
+    server, place, monkeypatch
+):
     (form,) = SOURCES["web"].forms
     form = tuple(replace(one, urls=(f"{server.address}/{one.stem}",)) for one in form)
     monkeypatch.setitem(SOURCES, "web", replace(SOURCES["web"], forms=(form,)))
     told = cbm("data", "fetch", "web", "dna", "web-reshuffled", code=2).error
-    assert [line.partition(":")[0] for line in str(told).splitlines()] == ["web", "web-reshuffled"]
+    assert [line.partition(":")[0] for line in str(told).splitlines()] == [
+        "web",
+        "web-reshuffled",
+    ]
     assert holds(told, "web.npz|404|web.trainvalid.data.gz|web.test.data.gz")
     assert_whole(place)
 

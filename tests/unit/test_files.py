@@ -1,4 +1,6 @@
-"""A user's own files: every format against arrays made here; what cannot be trained on is named."""
+"""A user's own files: every format against arrays made here; what cannot be trained on
+is named.
+"""
 
 import gzip
 import io
@@ -23,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("here")
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)
 ROWS[4] = 0  # a LIBSVM line of a label alone
 ROWS[7, -1] = 1  # and the largest index
-STARTED = np.maximum(ROWS, np.eye(1, 6, dtype=np.uint8))  # a row of zeros is an empty line
+STARTED = np.maximum(
+    ROWS, np.eye(1, 6, dtype=np.uint8)
+)  # a row of zeros is an empty line
 GREY = (np.arange(120) * 2).reshape(20, 6).astype(np.uint8)
 GREY_16 = (np.arange(120) % 17).reshape(20, 6)
 GREY_16[0, 1] = 0  # a first line of different numbers may be names
@@ -36,7 +40,10 @@ def put(content, name="rows"):
 
 
 def libsvm(rows, label="+1 "):
-    items = [[f"{i}:{value}" for i, value in enumerate(row, 1) if value] for row in rows.tolist()]
+    items = [
+        [f"{i}:{value}" for i, value in enumerate(row, 1) if value]
+        for row in rows.tolist()
+    ]
     return "".join(f"{label}{' '.join(line)}\n" for line in items).encode()
 
 
@@ -47,17 +54,28 @@ FORMS = {
     "column names, and blanks": b"# R\na b c falsehood e truth\n" + lines(ROWS, " "),
     "names, True and False": b"a\tb\tc\tfalsehood\te\ttruth\n" + lines(ROWS > 0, "\t"),
     "true and false in quotes": lines(np.where(ROWS, '"TRUE"', '"FALSE"'), " "),
-    **{f"npy of {kind}": arrays(ROWS.astype(kind)) for kind in ("uint8", "bool", "float32")},
+    **{
+        f"npy of {kind}": arrays(ROWS.astype(kind))
+        for kind in ("uint8", "bool", "float32")
+    },
     "npy, Fortran order": arrays(np.asfortranarray(ROWS)),
-    **{f"errors of rounding: {noise}": arrays(ROWS + noise) for noise in (2.3e-16, -9e-7)},
+    **{
+        f"errors of rounding: {noise}": arrays(ROWS + noise)
+        for noise in (2.3e-16, -9e-7)
+    },
     "npz of one array": arrays(anything=ROWS, labels=np.arange(20)),
     "mat": mat(X=ROWS, y=np.ones((20, 1))),
     "mat, version 4": mat("4", X=ROWS.astype(float)),
     "mat, sparse": mat(X=csr_matrix(ROWS.astype(float))),
     "idx of images": idx(ROWS.reshape(20, 2, 3)),
-    **{f"npy of images {n}": arrays(ROWS.reshape(20, *n)) for n in ((2, 3), (2, 3, 1), (1, 2, 3))},
+    **{
+        f"npy of images {n}": arrays(ROWS.reshape(20, *n))
+        for n in ((2, 3), (2, 3, 1), (1, 2, 3))
+    },
     "libsvm without labels": libsvm(STARTED, ""),
-    "libsvm of floats, with comments": libsvm(ROWS.astype(float)).replace(b"\n", b" # 3:1\n"),
+    "libsvm of floats, with comments": libsvm(ROWS.astype(float)).replace(
+        b"\n", b" # 3:1\n"
+    ),
 }
 
 
@@ -66,7 +84,11 @@ def test_the_same_rows_come_out_of_every_format_packed_or_not(form):
     for content in (FORMS[form], gzip.compress(FORMS[form], mtime=0)):
         dataset = load(path=put(content))
         assert_array_equal(dataset.train, STARTED if "without labels" in form else ROWS)
-        assert (dataset.train.dtype, dataset.levels, dataset.valid) == (np.uint8, 1, None)
+        assert (dataset.train.dtype, dataset.levels, dataset.valid) == (
+            np.uint8,
+            1,
+            None,
+        )
         assert dataset.image == (Image(2, 3) if "images" in form else None)
     if dataset.image:
         assert load(path="rows", columns="1, 2, 3").image is None
@@ -103,7 +125,9 @@ def test_parts_may_lie_in_files_of_different_formats():
     dataset = load(path="rows", test=put(lines(ROWS[5:]), "t.csv"))
     assert_array_equal(dataset.valid, ROWS[:3])
     assert_array_equal(dataset.test, ROWS[5:])
-    narrow = ROWS * (np.arange(6) < 4)  # LIBSVM parts are as wide as the largest index of all
+    narrow = ROWS * (
+        np.arange(6) < 4
+    )  # LIBSVM parts are as wide as the largest index of all
     dataset = load(path=put(libsvm(narrow)), test=put(libsvm(ROWS), "test"))
     assert_array_equal(dataset.train, narrow)
     assert_array_equal(dataset.test, ROWS)
@@ -120,7 +144,11 @@ GREYS = {  # content, its values as shares of the scale, and options
     "bytes above 127": (lines(GREY_16 + 112), (GREY_16 + 112) / 255, {}),
     "shares": (arrays(GREY / 255), GREY / 255, {}),
     "shares, a little too low": (arrays(GREY / 255 - 9e-7), GREY / 255, {}),
-    "values, a little too high": (arrays(FULL * (1 + 9e-7)), FULL / 255, {"scale": 255}),
+    "values, a little too high": (
+        arrays(FULL * (1 + 9e-7)),
+        FULL / 255,
+        {"scale": 255},
+    ),
     "shares as text": (lines(ROUNDED), ROUNDED, {"header": False}),
     "a scale": (arrays(GREY_16), GREY_16 / 16, {"scale": 16}),
     "a scale that is not reached": (arrays(ROWS), ROWS / 16, {"scale": 16}),
@@ -131,8 +159,12 @@ GREYS = {  # content, its values as shares of the scale, and options
 def test_grey_values_are_shares_whole_numbers_to_255_or_to_a_scale(form):
     content, shares, options = GREYS[form]
     put(content)
-    for threshold in (one for one in (0.0, 0.05, 0.5, 0.7) if shares.min() <= one < shares.max()):
-        dataset = load(path="rows", binarise="threshold", threshold=threshold, **options)
+    for threshold in (
+        one for one in (0.0, 0.05, 0.5, 0.7) if shares.min() <= one < shares.max()
+    ):
+        dataset = load(
+            path="rows", binarise="threshold", threshold=threshold, **options
+        )
         assert_array_equal(dataset.train, shares > threshold)
         assert dataset.levels == 1
     probabilities = load(path="rows", binarise="none", **options)
@@ -140,14 +172,18 @@ def test_grey_values_are_shares_whole_numbers_to_255_or_to_a_scale(form):
     assert np.abs(probabilities.train / 255 - shares).max() <= 0.5 / 255 + 1e-12
 
 
-@pytest.mark.parametrize(("kind", "scale"), [(np.uint8, 255), (np.float64, 1), (np.int64, 510)])
+@pytest.mark.parametrize(
+    ("kind", "scale"), [(np.uint8, 255), (np.float64, 1), (np.int64, 510)]
+)
 def test_sampled_units_are_on_with_their_share(kind, scale):
     n = 20000
     grey = np.tile(np.uint8([0, 1, 64, 128, 254, 255]), (n, 1))
     put(arrays((grey * (scale / 255)).astype(kind)))
     how = {"path": "rows", "binarise": "sample", "scale": scale}
     dataset, p = load(**how), grey[0] / 255
-    assert (np.abs(dataset.train.mean(axis=0) - p) <= 4.5 * np.sqrt(p * (1 - p) / n)).all()
+    assert (
+        np.abs(dataset.train.mean(axis=0) - p) <= 4.5 * np.sqrt(p * (1 - p) / n)
+    ).all()
     both = load(test="rows", **how)
     assert_array_equal(both.train, dataset.train)
     assert not np.array_equal(both.train, both.test)
@@ -155,7 +191,10 @@ def test_sampled_units_are_on_with_their_share(kind, scale):
 
 def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale():
     ways = [({"threshold": value}, value) for value in (8, 0, 15, 1)]
-    ways += [({"threshold": value, "scale": 16}, level) for value, level in ((3, 3), (0.25, 4))]
+    ways += [
+        ({"threshold": value, "scale": 16}, level)
+        for value, level in ((3, 3), (0.25, 4))
+    ]
     ways += [({"binarise": "threshold", "scale": 16}, 8)]
     for kind in (np.uint8, np.float64):
         put(lines(GREY_16.astype(kind)))
@@ -168,15 +207,27 @@ def test_constant_data_may_be_evaluated():
     assert (load_source("rows").train == 1).all()
 
 
-def test_missing_files_are_all_named_a_misspelled_one_with_the_one_that_is_there(tmp_path):
+def test_missing_files_are_all_named_a_misspelled_one_with_the_one_that_is_there(
+    tmp_path,
+):
     data = Data(path="trian.csv", test="t.csv")
     put(lines(ROWS), "train.csv")
-    for told in (available(data), refusal(load, data), refusal(load_source, "trian.csv")):
+    for told in (
+        available(data),
+        refusal(load, data),
+        refusal(load_source, "trian.csv"),
+    ):
         assert holds(told, "trian.csv|train.csv")
-    assert holds(available(data, tmp_path), f"{tmp_path / 'trian.csv'}|{tmp_path / 't.csv'}")
+    assert holds(
+        available(data, tmp_path), f"{tmp_path / 'trian.csv'}|{tmp_path / 't.csv'}"
+    )
     for file in ("trian.csv", "t.csv"):
         put(lines(ROWS), file)
-    assert available(data, tmp_path) == available(Data(name="bars-and-stripes", size=2)) == ""
+    assert (
+        available(data, tmp_path)
+        == available(Data(name="bars-and-stripes", size=2))
+        == ""
+    )
 
 
 def test_parts_that_do_not_fit_are_refused():
@@ -213,7 +264,8 @@ def packed(content):
 with zipfile.ZipFile(zipped := io.BytesIO(), "w") as archive:
     archive.writestr("xl/workbook.xml", "x")
 
-# By the field of the message: content of the file ``bad``, words of the message, other options
+# By the field of the message: content of the file ``bad``, words of the message, other
+# options
 BAD = {
     "path": [
         (packed(b""), "empty"),
@@ -226,7 +278,10 @@ BAD = {
         (b"a,b\n0,1\n# end\n", "line 3|1 column,|2"),
         (b"a,b,c\n0,1,\n1,0,\n", "drop: [c]; 2 gaps"),
         (b"id,a,species,b\n1,,setosa,1\n2,0,setosa,1\n", "drop: [id, species]"),
-        (b"a\tb\tc\n1\t\t0\n\t1\t0\n0\t1\t1\n", "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)"),
+        (
+            b"a\tb\tc\n1\t\t0\n\t1\t0\n0\t1\t1\n",
+            "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)",
+        ),
         (b"a,b,c\n0,0,0\n" + b",,\n" * 15, "45 gaps|line 6, column 1 (a)|35 more"),
         (b"0,1,0\n1,1,0\n1,1", "line 3|2|3|cut"),
         (b"0,1,0\n1,1,0\n1,1,0,1\n", "separator"),
@@ -243,9 +298,15 @@ BAD = {
         (arrays(a=ROWS, b=ROWS), "a 20 x 6|b 20 x 6|train, valid, test"),
         (arrays(train=ROWS, valid=ROWS, val=ROWS[:3]), "train|val 3 x 6"),
         (arrays(test=ROWS), "train|test"),
-        (arrays(train=ROWS, names=np.array(["a", "b"])), "2 names|train|(20, 6)|remove"),
+        (
+            arrays(train=ROWS, names=np.array(["a", "b"])),
+            "2 names|train|(20, 6)|remove",
+        ),
         (mat(train=np.array(["abc"])), "no numbers"),
-        (mat(train=np.zeros((5, 4, 12))), "reshape(x, [], n)"),  # MATLAB counts pictures last
+        (
+            mat(train=np.zeros((5, 4, 12))),
+            "reshape(x, [], n)",
+        ),  # MATLAB counts pictures last
         (packed(idx(ROWS) + b"\0"), "IDX|121|120"),
         (bytes((0, 0, 13, 2)) + bytes(99), "IDX"),
         (idx(ROWS.reshape(5, 4, 3, 2)), "IDX|1 to 3"),
@@ -277,12 +338,19 @@ BAD = {
     ],
     "binarise": [
         (with_value(0.5), "row 2, column 3|0.5|binarise: threshold"),
-        (arrays(-ROWS.astype(int)), "-1|add a number"),  # no threshold has values above it
+        (
+            arrays(-ROWS.astype(int)),
+            "-1|add a number",
+        ),  # no threshold has values above it
         (lines(GREY_16), "row 1, column 3|2", {"scale": 16}),
     ],
     "scale": [
         (with_value(-1), "row 2, column 3|-1|0|1", {"binarise": "threshold"}),
-        (with_value(17), "row 2, column 3|17|0|16", {"binarise": "sample", "scale": 16}),
+        (
+            with_value(17),
+            "row 2, column 3|17|0|16",
+            {"binarise": "sample", "scale": 16},
+        ),
         (lines(GREY_16), "scale: 16|threshold: 8", {"binarise": "threshold"}),
         (lines(GREY_16 + 111), "scale: 127", {"binarise": "sample"}),
     ],
@@ -292,7 +360,10 @@ BAD = {
     ],
     "hold_out": [
         (FOUR, "2 rows", {"drop": "class", "hold_out": 0.5, "hold_out_test": 0.5}),
-        *((FOUR, "", {"hold_out": it}) for it in (0, 1.5, -1, "x", "nan", "9" * 5000, True)),
+        *(
+            (FOUR, "", {"hold_out": it})
+            for it in (0, 1.5, -1, "x", "nan", "9" * 5000, True)
+        ),
     ],
     "hold_out_test": [
         (FOUR, "test part", {"drop": "class", "test": "bad", "hold_out_test": 1}),
@@ -320,7 +391,9 @@ def test_bad_rows_are_refused_in_one_line(case):
 # In a grid
 
 DATA = "{path: rows.csv, test: parts/t.npz}"
-GRID = BARS.replace("{name: bars-and-stripes, size: 2}", DATA).replace("[CD-1, PT_4]", "CD-1")
+GRID = BARS.replace("{name: bars-and-stripes, size: 2}", DATA).replace(
+    "[CD-1, PT_4]", "CD-1"
+)
 GRID = GRID.replace("bars:", "mine:").replace("trials: 2", "trials: 1")
 
 

@@ -1,4 +1,6 @@
-"""Grid files: what they expand to, what is wrong with them and where, and their JSON schema."""
+"""Grid files: what they expand to, what is wrong with them and where, and their JSON
+schema.
+"""
 
 import json
 import re
@@ -71,9 +73,16 @@ experiments:
 """
     toy, other = read(text).experiments.values()
     assert (toy.trials, other.trials, toy.table) == (3, 4, TableSpec(columns=("init",)))
-    found = [(it.learning_rate.start, it.updates, it.epochs) for it in (*toy.cells, *other.cells)]
+    found = [
+        (it.learning_rate.start, it.updates, it.epochs)
+        for it in (*toy.cells, *other.cells)
+    ]
     assert found == [(0.1, 100, None), (0.2, 100, None), (0.3, None, 5)]
-    assert [it.init for it in (*toy.cells, *other.cells)] == ["zero", "zero", "inverse-sigmoid"]
+    assert [it.init for it in (*toy.cells, *other.cells)] == [
+        "zero",
+        "zero",
+        "inverse-sigmoid",
+    ]
 
 
 FACTORS = "\n    sliding_factor: {hidden: [0.1, 0.2]}"
@@ -81,10 +90,20 @@ FACTORS = "\n    sliding_factor: {hidden: [0.1, 0.2]}"
 
 def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out():
     for given, rows, columns, groups in (
-        ("{rows: model.hidden, columns: [init, batch]}", "model_hidden", "init batch", "data"),
+        (
+            "{rows: model.hidden, columns: [init, batch]}",
+            "model_hidden",
+            "init batch",
+            "data",
+        ),
         ("{rows: hidden, groups: sampler}", "model_hidden", "offsets", "sampler"),
         ("{rows: offsets}", "offsets", "", "data"),
-        ("{rows: sliding_factor}" + FACTORS, "sliding_factor_hidden", "offsets", "data"),
+        (
+            "{rows: sliding_factor}" + FACTORS,
+            "sliding_factor_hidden",
+            "offsets",
+            "data",
+        ),
     ):
         table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
         found = [" ".join(axis) for axis in (table.rows, table.columns, table.groups)]
@@ -92,7 +111,9 @@ def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out():
 
 
 def test_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
-    (tmp_path / "grid.yaml").write_bytes(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode())
+    (tmp_path / "grid.yaml").write_bytes(
+        b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode()
+    )
     toy = read_grid(tmp_path / "grid.yaml").experiments["toy"]
     assert (toy.cells, toy.trials, toy.seed) == (cells(PLAIN), 25, 1)
 
@@ -102,7 +123,10 @@ def test_trial_k_has_the_same_seed_in_every_cell():
     found = [(trial.number, trial.settings.learning_rate.start) for trial in trials]
     assert found == [*product(range(3), (0.1, 0.2))]
     (late, *_) = read(f"{PLAIN}    seed: {2**32 + 5}\n").experiments["toy"]
-    for trial, seed in ((late, [5, 0, 1, 0]), *((it, [1, it.number, 0, 0]) for it in trials)):
+    for trial, seed in (
+        (late, [5, 0, 1, 0]),
+        *((it, [1, it.number, 0, 0]) for it in trials),
+    ):
         words = np.random.SeedSequence(seed)  # halves, the low ones first
         assert trial.seed == words.generate_state(1, np.uint64)[0]
 
@@ -115,7 +139,11 @@ def test_groups_are_chosen():
         ("default: a\n", ["c", "one", "b"], "c b"),
     ):
         grid = read(SEVERAL + groups + more)
-        assert grid.groups == {"outer": ("b", "a", "c"), "inner": ("b", "a"), "one": ("b",)}
+        assert grid.groups == {
+            "outer": ("b", "a", "c"),
+            "inner": ("b", "a"),
+            "one": ("b",),
+        }
         assert [one.name for one in grid.select(asked)] == found.split()
     first, *rest = str(refusal(grid.select, ["a", "inne"])).split("\n")
     assert re.fullmatch("grid.yaml: .*'inne'.* inner\\?", first)
@@ -126,12 +154,16 @@ def test_a_default_serves_the_experiments_that_it_suits():
     chains = "defaults: {chains: 5}\n"
     assert problems_of(refused(chains + PLAIN)) == [("1", "defaults.chains")]
     other = FIELDS.replace("PT_10", "PCD-1")
-    toy, other = read(f"{chains}{PLAIN}  other:\n{other}    start_from: toy\n").experiments.values()
+    toy, other = read(
+        f"{chains}{PLAIN}  other:\n{other}    start_from: toy\n"
+    ).experiments.values()
     assert [one.cells[0].chains for one in (toy, other)] == [None, 5]
     assert other.sources == (toy,)
 
 
-BAR_OR_MNIST = without("data") + "    data: [mnist, {name: shifting-bar, size: 9, bar: 1}]\n"
+BAR_OR_MNIST = (
+    without("data") + "    data: [mnist, {name: shifting-bar, size: 9, bar: 1}]\n"
+)
 HALF = "sliding_factor.visible=0.01 sliding_factor.hidden=0.5"
 TITLES = "mnist", "flipped-mnist", "shifting-bar", "flipped-shifting-bar"
 RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}]\n"
@@ -140,13 +172,25 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
 @pytest.mark.parametrize(
     ("text", "changes", "found"),
     [
-        (PLAIN, "learning_rate=5e-2; updates=7", ["learning_rate.start=0.05 updates=7"]),
-        (BAR_OR_MNIST, "data.flip=[off, on]", [f"data.title={title}" for title in TITLES]),
+        (
+            PLAIN,
+            "learning_rate=5e-2; updates=7",
+            ["learning_rate.start=0.05 updates=7"],
+        ),
+        (
+            BAR_OR_MNIST,
+            "data.flip=[off, on]",
+            [f"data.title={title}" for title in TITLES],
+        ),
         (PLAIN, "sliding_factor.hidden=0.5", [HALF]),
         # Conditions may then hold nowhere, and fields have no effect
         (RATES, "learning_rate=0.3", ["learning_rate.start=0.3"]),
         (PLAIN + "    sliding_factor: 0.1\n", "offsets=00", ["offsets=00"]),
-        (grid_text("dbm"), "model.hidden=[[7, 3], 4-2]", ["model.hidden=7-3", "model.hidden=4-2"]),
+        (
+            grid_text("dbm"),
+            "model.hidden=[[7, 3], 4-2]",
+            ["model.hidden=7-3", "model.hidden=4-2"],
+        ),
         # A part may be set after the whole
         (PLAIN, "data={name: mnist}; data.flip=true", ["data.title=flipped-mnist"]),
     ],
@@ -154,7 +198,9 @@ RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}
 def test_overrides_replace_fields_and_reach_into_them(text, changes, found):
     paths = re.findall(r"([\w.]+)=", found[0])
     changed = cells(text, dict(one.split("=") for one in changes.split("; ")))
-    assert [" ".join(f"{path}={cell.value(path)}" for path in paths) for cell in changed] == found
+    assert [
+        " ".join(f"{path}={cell.value(path)}" for path in paths) for cell in changed
+    ] == found
 
 
 def test_bad_override_is_reported_once_by_the_option():
@@ -283,14 +329,19 @@ experiments:
     exclude: [{init: one}]
 """
     places = "1 defaults.trials, 2 default, 3 grups, 6 one.data.bar, 6 one.data.sise, "
-    places += "7 one.sampler, 8 one.learning_rate, 8 one.learning_rate, 9 one.sampler, 10 one, "
+    places += (
+        "7 one.sampler, 8 one.learning_rate, 8 one.learning_rate, 9 "
+        "one.sampler, 10 one, "
+    )
     places += "13 two.exclude.init"
     assert ", ".join(map(" ".join, problems_of(refused(text)))) == places
     found = problems_of(refused(PLAIN + "    chains: 5\n  other: {data: mnst}\n"))
     assert found[:2] == [("9", "toy.chains"), ("10", "other.data")]
 
 
-BOMB = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
+BOMB = "".join(
+    f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30)
+)
 BOMB = f"defaults:\n  l0: &l0 [x, x]\n{BOMB}{PLAIN}"
 WIDE = "weight_scale", "weight_decay", "batch", "chains"
 AXES = "".join(f"    {field}: {[*range(1, 101)]}\n" for field in WIDE)
@@ -308,7 +359,11 @@ NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]
         (PLAIN.encode() + b"    # caf\xe9\n", "9", ""),
         (PLAIN + '    init: "\\ud800"\n', "9 toy.init", "a surrogate"),
         (PLAIN + "    init: \1\n", "9", "special characters"),
-        (PLAIN + "    init: !!python/object/apply:os.system [ls]\n", "9 toy.init", "remove it"),
+        (
+            PLAIN + "    init: !!python/object/apply:os.system [ls]\n",
+            "9 toy.init",
+            "remove it",
+        ),
         # Too large to write out
         ("experiments: " + "[" * 5000, "", ""),
         ("#" * 1_000_001, "", ""),
@@ -316,13 +371,29 @@ NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]
         (PLAIN + AXES, "2 toy", "1,000,000"),
         (without("data") + NESTED, "8 toy.data", "1,000,000"),
         # Slips of YAML, with what to write
-        (PLAIN.replace("    offsets", "\toffsets"), "5", "write spaces in place of tabs"),
-        (PLAIN + "    momentum:0.5\n", "9", "write a blank after the colon of momentum"),
+        (
+            PLAIN.replace("    offsets", "\toffsets"),
+            "5",
+            "write spaces in place of tabs",
+        ),
+        (
+            PLAIN + "    momentum:0.5\n",
+            "9",
+            "write a blank after the colon of momentum",
+        ),
         (PLAIN.replace("sampler: ", "sampler = "), "6", "write a colon and a blank"),
         (PLAIN.replace("sampler: ", "sampler: 'x"), "6", "close the quote"),
-        (PLAIN.replace("sampler: ", "sampler: @"), "6", "quote a text that begins with it"),
+        (
+            PLAIN.replace("sampler: ", "sampler: @"),
+            "6",
+            "quote a text that begins with it",
+        ),
         (PLAIN.replace("dd^b_s", "0"), "5 toy.offsets", 'in JSON write "00" in quotes'),
-        (PLAIN.replace("kind: rbm", "kind:rbm"), "4 toy.model.kind", "the colon: kind: rbm"),
+        (
+            PLAIN.replace("kind: rbm", "kind:rbm"),
+            "4 toy.model.kind",
+            "the colon: kind: rbm",
+        ),
     ],
 )
 def test_what_is_not_a_grid_is_refused_with_its_place(text, place, remedy, tmp_path):
@@ -350,7 +421,12 @@ def test_experiments_of_the_paper_are_accepted_and_name_their_schema():
 
 @pytest.mark.parametrize(
     "text",
-    ["[a]", "experiments: {}", "experiments: {a/b: {}}", grid_text("rbm", data="{path: {}}")],
+    [
+        "[a]",
+        "experiments: {}",
+        "experiments: {a/b: {}}",
+        grid_text("rbm", data="{path: {}}"),
+    ],
 )
 def test_schema_refuses_files_of_another_shape(text):
     refusal(read_grid, "grid.yaml", text=text)

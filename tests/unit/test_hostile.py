@@ -66,7 +66,8 @@ def limited(monkeypatch, limit):
         monkeypatch.setattr(module, "MOST_BYTES", limit)
 
 
-# Damaged files: any change of a small file is read, or refused in one line that names it
+# Damaged files: any change of a small file is read, or refused in one line that names
+# it
 
 
 MILLIONS = arrays(np.zeros(30_000_000, np.uint8))
@@ -80,11 +81,20 @@ def read_rows(path):
 
 KINDS = [((4, 3), "rbm"), ((4, 3, 2), "dbm")]
 READERS = {
-    "text": (read_rows, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
-    "npy": (read_rows, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
+    "text": (
+        read_rows,
+        [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"],
+    ),
+    "npy": (
+        read_rows,
+        [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))],
+    ),
     "npz": (read_rows, [arrays(train=ROWS, test=ROWS), arrays(x=ROWS, y=ROWS[0])]),
     "idx": (read_rows, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
-    "machine": (read_machine, [arrays(**machine_file(layered(it, 1), kind)) for it, kind in KINDS]),
+    "machine": (
+        read_machine,
+        [arrays(**machine_file(layered(it, 1), kind)) for it, kind in KINDS],
+    ),
     "state": (read_progress, []),
 }
 
@@ -99,11 +109,15 @@ def changed(content, edits):
 
 
 WAYS = st.sampled_from(["flip", "cut", "insert"])
-EDITS = st.lists(st.tuples(WAYS, st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4)
+EDITS = st.lists(
+    st.tuples(WAYS, st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4
+)
 
 
 def check_read(reader, content):
-    """Read a file, or see it refused in one line; no other error may leave the reader."""
+    """Read a file, or see it refused in one line; no other error may leave the
+    reader.
+    """
     Path("input").write_bytes(content)
     told = "input"
     try:
@@ -113,7 +127,9 @@ def check_read(reader, content):
     assert re.fullmatch("input((?!BytesIO).)*", told)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, contents) in READERS.items() if contents])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, contents) in READERS.items() if contents]
+)
 @QUICK
 @given(which=st.integers(0, 3), edits=EDITS)
 def test_a_damaged_file_is_read_or_refused_in_one_line(name, which, edits, monkeypatch):
@@ -146,9 +162,12 @@ def test_a_sparse_array_that_points_outside_of_itself_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("at", "value"), [(128, 99), (132, 7), (136, 99), (145, 8), (152, 99), (156, 3), (184, 14)]
+    ("at", "value"),
+    [(128, 99), (132, 7), (136, 99), (145, 8), (152, 99), (156, 3), (184, 14)],
 )
-@pytest.mark.parametrize("more", [{"train": ROWS * 1.0}, {"train": csr_matrix(np.eye(3))}])
+@pytest.mark.parametrize(
+    "more", [{"train": ROWS * 1.0}, {"train": csr_matrix(np.eye(3))}]
+)
 def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value, more):
     content = bytearray(mat(compressed=False, **more))
     content[at] = value
@@ -163,7 +182,10 @@ def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value,
 
 def claimed(shape, dtype="<f8"):
     """Content of an NPY file with a header of any shape, and ten bytes."""
-    stream, header = io.BytesIO(), {"shape": shape, "fortran_order": False, "descr": dtype}
+    stream, header = (
+        io.BytesIO(),
+        {"shape": shape, "fortran_order": False, "descr": dtype},
+    )
     np.lib.format.write_array_header_1_0(stream, header)
     return stream.getvalue() + bytes(10)
 
@@ -185,7 +207,10 @@ BOMBS = {
     "npy negative": (claimed((-1,)), "10"),
     "npy of wide texts": (claimed((1,), "<U500000000"), "2,000,000,000"),
     "npz member": (zipped(train=MILLIONS), "30,000,128"),
-    "npz understated": (zipped(train=MILLIONS).replace(SIZE, (138).to_bytes(4, "little")), ""),
+    "npz understated": (
+        zipped(train=MILLIONS).replace(SIZE, (138).to_bytes(4, "little")),
+        "",
+    ),
     "mat compressed": (mat(train=np.zeros((3000, 10_000), np.uint8)), ""),
     "mat shape": (mat(compressed=False, train=ROWS * 1.0).replace(SHAPE, HUGE), ""),
     "libsvm": (b"1 1000000:1\n" * 40, "40,000,000"),
@@ -263,12 +288,25 @@ def check_grid(text, changes=None):
 
 FIELDS = [*yaml.safe_load(GRID)["experiments"]["bars"]]
 WORDS = [*FIELDS, "defaults", "experiments", "when", "exclude", "if", "set"]
-ODD = ["00", "dd^b_s", "PT_10", "rbm", "mnist", "exact", "1 epoch", "=1", "\x1b[31m", "\ud800"]
+ODD = [
+    "00",
+    "dd^b_s",
+    "PT_10",
+    "rbm",
+    "mnist",
+    "exact",
+    "1 epoch",
+    "=1",
+    "\x1b[31m",
+    "\ud800",
+]
 SCALARS = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats()
 SCALARS |= st.text(max_size=8) | st.sampled_from([*WORDS, *ODD])
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SCALARS, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(SCALARS, inner, max_size=3)
+    ),
     max_leaves=8,
 )
 TOP = st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1, max_size=4)
@@ -293,8 +331,20 @@ def test_any_text_of_set_is_read_or_refused(field, text):
 
 
 def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
-    for name in ("..", "a/b", "a\\u001b[31m", "-rf", "é", "a.yaml", "b.npz", "x" * 101, ""):
-        error = refusal(read_grid, "grid.yaml", text=GRID.replace("  bars:", f'  "{name}":'))
+    for name in (
+        "..",
+        "a/b",
+        "a\\u001b[31m",
+        "-rf",
+        "é",
+        "a.yaml",
+        "b.npz",
+        "x" * 101,
+        "",
+    ):
+        error = refusal(
+            read_grid, "grid.yaml", text=GRID.replace("  bars:", f'  "{name}":')
+        )
         assert [place for place, _ in problems_of(error)] == ["4"]
         assert re.search(": cannot name an? (experiment|folder)", str(error))
         assert not CONTROL.search(str(error))
@@ -304,8 +354,12 @@ def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
 
 
 def test_no_code_refuses_recorders_of_files_and_runs_none():
-    Path("mine.py").write_text("open('ran', 'w')\ndef f(snapshots, context): return {}\n")
-    Path("grid.yaml").write_text(GRID.replace("    table:", "    record: mine.py:f\n    table:"))
+    Path("mine.py").write_text(
+        "open('ran', 'w')\ndef f(snapshots, context): return {}\n"
+    )
+    Path("grid.yaml").write_text(
+        GRID.replace("    table:", "    record: mine.py:f\n    table:")
+    )
     refused = cbm("run", "grid.yaml", "--no-code", "--dry-run", code=2)
     assert problems_of(refused) == [("13", "bars.record.what")]
     assert holds(refused.stderr, "mine.py:f|--no-code")
@@ -316,7 +370,9 @@ def test_no_code_refuses_recorders_of_files_and_runs_none():
 def test_a_column_that_would_break_a_file_is_refused_by_name():
     def recorded(*columns):
         text = ", ".join(f"{column!r}: snapshots.update + 0.5" for column in columns)
-        recorder = compile_recorder("mine.py:f", f"def f(snapshots, context): return {{{text}}}\n")
+        recorder = compile_recorder(
+            "mine.py:f", f"def f(snapshots, context): return {{{text}}}\n"
+        )
         return recorder(SimpleNamespace(update=np.arange(3)), None)
 
     bad = ["a,b", "a\nb", "", " a", "a ", "x" * 101, "=1+1", "\x1b[31m"]
@@ -337,9 +393,13 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202etxt\r[bold]<script>&\ud800"
 
 
 def test_a_description_and_a_folder_do_nothing_to_a_terminal():
-    text = GRID.replace("  bars:", '  bars:\n    description: "\\e]0;t\\a \\x9b2J \\u202e [red]x"')
+    text = GRID.replace(
+        "  bars:", '  bars:\n    description: "\\e]0;t\\a \\x9b2J \\u202e [red]x"'
+    )
     run_grid(text, "--trials", 1)
-    Path("results/bars").rename(Path("results", HOSTILE.replace("\ud800", "").replace("/", "")))
+    Path("results/bars").rename(
+        Path("results", HOSTILE.replace("\ud800", "").replace("/", ""))
+    )
     for command in ("ls grid.yaml", "ls", "table", "best", "evaluate results -j 0"):
         output = cbm(*command.split()).output
         assert not CONTROL.search(output.replace("\n", ""))
@@ -352,7 +412,9 @@ def test_no_format_of_a_sheet_lets_control_characters_through(format_):
     words = Label.of(HOSTILE)
     group = Group(words, [[words, Value("1", "2", flags=HOSTILE, mark="bold")]])
     about, records = {"about": HOSTILE}, [{HOSTILE: HOSTILE}]
-    sheet = Sheet([words, words], [group], HOSTILE, HOSTILE, [HOSTILE], lambda: records, about)
+    sheet = Sheet(
+        [words, words], [group], HOSTILE, HOSTILE, [HOSTILE], lambda: records, about
+    )
     text = sheet.render(format_)
     assert not CONTROL.search(text.replace("\n", ""))
     assert format_ != "json" or json.loads(text)["about"] == HOSTILE
@@ -360,7 +422,11 @@ def test_no_format_of_a_sheet_lets_control_characters_through(format_):
 
 def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
     cells = ["=1+1", "+cmd|x", "@x", "-x", "-1.5", -1.5, "+2e-3", "a=b"]
-    _, row = Sheet([], [], records=lambda: [dict(enumerate(cells))]).render("csv").splitlines()
+    _, row = (
+        Sheet([], [], records=lambda: [dict(enumerate(cells))])
+        .render("csv")
+        .splitlines()
+    )
     assert row == "'=1+1,'+cmd|x,'@x,'-x,-1.5,-1.5,+2e-3,a=b"
 
 

@@ -44,32 +44,50 @@ def made_results(
     column="train_log_likelihood",
     **table,
 ):
-    """Results of one experiment, whose cells have functions from (update, trial) to values."""
-    layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
+    """Results of one experiment, whose cells have functions from (update, trial) to
+    values.
+    """
+    layout = {
+        "rows": ["sampler", "learning_rate"],
+        "columns": ["offsets"],
+        "groups": ["data"],
+    }
     layout |= {"scale": "per-sample", "metric": "train_log_likelihood"} | table
     bounds = {} if bound is None else {cell["data"]: bound for cell in cells}
     values = {cell["run_id"]: cell["values"] for cell in cells}
-    settings = [{name: it for name, it in cell.items() if name != "values"} for cell in cells]
+    settings = [
+        {name: it for name, it in cell.items() if name != "values"} for cell in cells
+    ]
     manifest = made_manifest(settings, trials, bounds, **layout)
     frame = pd.DataFrame(product(values, range(trials)), columns=["run_id", "trial"])
-    curves = [[values[run](update, trial) for update in UPDATES] for run, trial in frame.to_numpy()]
+    curves = [
+        [values[run](update, trial) for update in UPDATES]
+        for run, trial in frame.to_numpy()
+    ]
     known = {f"{column}_{end}": [*map(of, curves)] for end, of in ENDS.items()}
     known |= {"experiment": "e", "n_train": 16, "seconds": 5.0 + 2 * frame["trial"]}
     known |= {"evaluate_runs": 40, "evaluate_method": "ais" if effective else "exact"}
     known["diverged"] = np.where(frame["trial"].isin(diverged), 500.0, nan)
     if effective:
-        known["effective_sample_size_final"] = [effective(1000, it) for it in frame["trial"]]
+        known["effective_sample_size_final"] = [
+            effective(1000, it) for it in frame["trial"]
+        ]
     frame = frame.assign(**known)
 
     def curve(run_id, trial):
         updates = UPDATES[: (lengths or {}).get(trial)]
         found = {"update": updates, "epoch": updates / 100}
         found[column] = [values[run_id](update, trial) for update in updates]
-        found |= {"effective_sample_size": effective(updates, trial)} if effective else {}
+        found |= (
+            {"effective_sample_size": effective(updates, trial)} if effective else {}
+        )
         return pd.DataFrame(found)
 
     def record(trial):
-        found = {name: [of(it, trial) for it in UPDATES] for name, of in (records or {}).items()}
+        found = {
+            name: [of(it, trial) for it in UPDATES]
+            for name, of in (records or {}).items()
+        }
         return pd.DataFrame({"update": UPDATES} | found)
 
     store = SimpleNamespace(manifest=lambda: manifest, summary=lambda: frame)
@@ -105,8 +123,15 @@ def stopping(update, trial):
     return nan if trial == 3 and update > 500 else -4.0 - trial
 
 
-def cell(offsets="00", sampler="CD-1", learning_rate=0.1, data="bars-and-stripes", **more):
-    settings = {"data": data, "sampler": sampler, "learning_rate": learning_rate, "init": "zero"}
+def cell(
+    offsets="00", sampler="CD-1", learning_rate=0.1, data="bars-and-stripes", **more
+):
+    settings = {
+        "data": data,
+        "sampler": sampler,
+        "learning_rate": learning_rate,
+        "init": "zero",
+    }
     settings |= {"offsets": offsets, "values": rising} | more
     return {"run_id": f"{data}/{sampler}/{learning_rate}/{offsets}/{more}", **settings}
 
@@ -121,7 +146,9 @@ def picture_of(cells=None, options=None, kind="curves", **made):
 
 
 def drawn(cells=None, options=None, **made):
-    """The figure of some cells, by default of one, and its first panel's axes and curves."""
+    """The figure of some cells, by default of one, and its first panel's axes and
+    curves.
+    """
     figure = shown_in(picture_of(cells, options, **made))
     axes, *_ = figure.axes
     return figure, axes, curves_of(axes, legend_of(figure))
@@ -132,7 +159,11 @@ def drawn(cells=None, options=None, **made):
 RATES = (r"$\eta$ = 0.1", r"$\eta$ = 0.05")
 BOTH = [CENTERED, NORMAL]
 CD = grid(samplers=["CD-1"])
-KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for r in (0.1, 0.05)]
+KINDS = [
+    cell(learning_rate=r, gradient=g)
+    for g in ("natural", "standard")
+    for r in (0.1, 0.05)
+]
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
 OF_KIND = [f"gradient {g}, {r}" for g in ("natural", "standard") for r in RATES]
 NORMS = {"weight_norm": rising, "hidden_bias_norm": lambda update, trial: 0.0}
@@ -140,8 +171,13 @@ OTHERS = "standard", "centered", "u", "v", "w"  # five panels of six places
 ANGLES = {f"angle_natural_{it}": rising for it in OTHERS}
 ANGLES_TO = [f"{it}: angle to natural gradient (degrees)" for it in OTHERS]
 NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"panels": []}
-OF_NORMS = [f"{scheme}, {what}" for scheme in BOTH for what in ("weight", "hidden bias")]
-INITS = [cell(), *(cell(scheme, init="inverse-sigmoid") for scheme in ("00", "dd^b", "aa^b"))]
+OF_NORMS = [
+    f"{scheme}, {what}" for scheme in BOTH for what in ("weight", "hidden bias")
+]
+INITS = [
+    cell(),
+    *(cell(scheme, init="inverse-sigmoid") for scheme in ("00", "dd^b", "aa^b")),
+]
 OF_INITS = [f"{NORMAL}, zero", f"{NORMAL}, inverse-sigmoid", "$dd^{b}$", CENTERED]
 USUAL = ["train log-likelihood (per row)"]
 PANELS = {
@@ -157,7 +193,9 @@ PANELS = {
     ("cells", "made", "options", "titles", "names"), PANELS.values(), ids=PANELS
 )
 def test_settings_make_panels_and_lines(cells, made, options, titles, names):
-    """Every panel has every line, in the order of the grid; of records it shows all values."""
+    """Every panel has every line, in the order of the grid; of records it shows all
+    values.
+    """
     figure, _, _ = drawn(cells, options, **made)
     shown = [title or axes.get_ylabel() for title, axes in panels_of(figure)]
     assert [title.replace("\n", " ") for title in shown] == [*titles]
@@ -188,13 +226,20 @@ LACKING = {
     "diverged": (stopping, {"diverged": [3]}, -5.0, ["4", "1"]),
     "gap": (stopping, {}, -5.0, ["4", "1"]),
     "stopped": (sinking, {"lengths": {0: 11, 3: 6}}, HELD, ["4", "2"]),
-    "lost": (sinking, {"lengths": {0: 11}, "diverged": [0]}, sinking(1000, 2), ["4", "1"]),
+    "lost": (
+        sinking,
+        {"lengths": {0: 11}, "diverged": [0]},
+        sinking(1000, 2),
+        ["4", "1"],
+    ),
     "ais": (rising, ESTIMATED, rising(1000, 0) + 0.15, ["4", "8", "84"]),
     "disproved": (rising, DISPROVED, rising(1000, 0) + 0.15, ["4", "12", "84", "12"]),
 }
 
 
-@pytest.mark.parametrize(("values", "made", "last", "numbers"), LACKING.values(), ids=LACKING)
+@pytest.mark.parametrize(
+    ("values", "made", "last", "numbers"), LACKING.values(), ids=LACKING
+)
 def test_trials_that_end_or_lack_values_are_counted_and_those_that_stopped_continue(
     values, made, last, numbers
 ):
@@ -211,7 +256,9 @@ def test_of_records_no_estimates_are_counted_and_a_trial_once():
 
 
 def test_every_update_weighs_alike_in_a_running_mean_of_records():
-    """Rows are dense in a window; each update between rows has the value of the nearest row."""
+    """Rows are dense in a window; each update between rows has the value of the nearest
+    row.
+    """
     x = np.unique(np.concatenate([UPDATES, np.arange(400, 500)]))
     rows = pd.Series(np.random.default_rng(1).normal(size=len(x)), index=x)
     fine = np.arange(0, 1000, 0.01) + 0.005
@@ -238,8 +285,14 @@ def ends(low, high):
 
 
 def test_what_diverges_and_untrained_machines_do_not_flatten_the_others():
-    """The axis goes beyond the worst beginning by half of what is learned from there on."""
-    three, start, best = [cell("dd^b"), cell("d0"), cell("00")], rising(50, 0), rising(1000, 0)
+    """The axis goes beyond the worst beginning by half of what is learned from there
+    on.
+    """
+    three, start, best = (
+        [cell("dd^b"), cell("d0"), cell("00")],
+        rising(50, 0),
+        rising(1000, 0),
+    )
     untrained = lambda update, trial: rising(update, trial) - 60 * (not update)  # noqa: E731
     for bad in (deep, untrained):
         figure, axes, _ = drawn([*three, cell("aa^b", values=bad)])
@@ -256,7 +309,10 @@ def test_what_diverges_and_untrained_machines_do_not_flatten_the_others():
     assert axes.get_ylim() == ends(falling(1000, 0.75), start + (start - best) / 2)
     assert "Values far above the first ones" in figure.caption
     # A twentieth is not divergence, and half of all points are shown
-    for values in (lambda u, t: -28.0 - 0.1 * (u % 3), lambda u, t: -(10.0**3) * (u > 300)):
+    for values in (
+        lambda u, t: -28.0 - 0.1 * (u % 3),
+        lambda u, t: -(10.0**3) * (u > 300),
+    ):
         figure, *_ = drawn([cell(values=values)])
         assert "Values" not in figure.caption
 
@@ -276,7 +332,9 @@ def test_an_axis_of_records_is_not_cut_and_shows_everything():
 @pytest.mark.filterwarnings("error")
 def test_values_too_large_for_an_axis_are_gaps():
     for statistic, huge in (("mean", 2), ("median", 2), ("mean", 4)):
-        records = {"n": lambda u, t, n=huge: 1.7e308 * (-1) ** t if t < n and u > 500 else 3.0}
+        records = {
+            "n": lambda u, t, n=huge: 1.7e308 * (-1) ** t if t < n and u > 500 else 3.0
+        }
         options = N | {"statistic": statistic}
         figure, axes, _ = drawn(options=options, records=records, scale="per-sample")
         assert axes.get_ylim() == ends(2.7, 3.3)
@@ -291,19 +349,27 @@ def test_a_bound_takes_a_third_of_the_height_at_most_and_keeps_ends_asked_for():
         (-0.6, -0.7, False),
         (-0.7, -0.7, True),
     ):
-        figure, axes, _ = drawn([cell(values=straight)], {"ylim": (None, highest)}, bound=bound)
+        figure, axes, _ = drawn(
+            [cell(values=straight)], {"ylim": (None, highest)}, bound=bound
+        )
         assert bounds_of(axes) == [bound] * shown  # of values from -3.25 to -0.75
         assert ("upper bound" in legend_of(figure)) == shown
         assert ("not shown" in figure.caption) != shown
-    one_falls = [cell(values=lambda update, trial: -20.0 * (trial == 0 and update >= 500))]
+    one_falls = [
+        cell(values=lambda update, trial: -20.0 * (trial == 0 and update >= 500))
+    ]
     _, axes, _ = drawn(one_falls, {"statistic": "mean", "ylim": (-15, None)}, bound=0.5)
-    assert axes.get_ylim() == pytest.approx((-15, 0.5 + 0.04 * 15.5))  # of mean -5 and deviation 10
+    assert axes.get_ylim() == pytest.approx(
+        (-15, 0.5 + 0.04 * 15.5)
+    )  # of mean -5 and deviation 10
 
 
 def test_ends_of_the_x_axis_are_kept_and_the_line_is_shown_between_two_evaluations():
     _, axes, curves = drawn(options={"xlim": (60, 80)})
     assert axes.get_xlim() == (60, 80)
-    inner = np.interp([60, 80], [50, 100], [rising(50, 0) + 0.15, rising(100, 0) + 0.15])
+    inner = np.interp(
+        [60, 80], [50, 100], [rising(50, 0) + 0.15, rising(100, 0) + 0.15]
+    )
     assert_allclose(curves[NORMAL].line, inner)
     assert curves[NORMAL].marks.empty
     *_, curves = drawn(options={"xlim": (60, 220)})
@@ -332,10 +398,15 @@ def test_the_x_axis_counts_as_the_grid_or_as_asked():
         ([{"epochs": 4}], "seconds", "seconds", 8, "8"),
         ([{"pretraining_epochs": 5}], "gradient-steps", "gradient steps", 1500, "1.5k"),
     ):
-        cells = [cell(scheme, **its) for scheme, its in zip(("00", "dd^b"), settings, strict=False)]
+        cells = [
+            cell(scheme, **its)
+            for scheme, its in zip(("00", "dd^b"), settings, strict=False)
+        ]
         figure, axes, curves = drawn(cells, {"x": asked})
         assert axes.get_xlabel() == name
-        assert ("spread evenly over the updates" in figure.caption) == (name == "seconds")
+        assert ("spread evenly over the updates" in figure.caption) == (
+            name == "seconds"
+        )
         assert curves[NORMAL].line.index[-1] == pytest.approx(last)
         assert axes.get_xlim()[1] == pytest.approx(1.02 * last)
         assert ticks_of(axes.xaxis).get(last, tick) == tick
@@ -356,7 +427,9 @@ def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
         assert ("bars" in figure.caption) == (number == 5)
     results = made_results(cells)
     rows = results.summary()
-    results.summary = lambda: rows[(rows["trial"] == 0) | (rows["run_id"] != cells[0]["run_id"])]
+    results.summary = lambda: rows[
+        (rows["trial"] == 0) | (rows["run_id"] != cells[0]["run_id"])
+    ]
     assert "bars" in compose(draw(results, "curves", ["e"], Options())).caption
 
 
@@ -369,10 +442,16 @@ def test_a_legend_has_six_columns_at_most():
 
 def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones():
     """Of 40 runs at least 4 must be effective."""
-    _, _, curves = drawn([cell()], effective=lambda update, trial: 4.0 - 0.1 * (update % 200 == 0))
+    _, _, curves = drawn(
+        [cell()], effective=lambda update, trial: 4.0 - 0.1 * (update % 200 == 0)
+    )
     assert [*curves[NORMAL].open.index] == [*UPDATES[::4]]
-    assert sorted([*curves[NORMAL].open.index, *curves[NORMAL].marks.index]) == [*UPDATES]
-    _, _, curves = drawn([cell()], effective=lambda update, trial: 4.0 - (trial < 2) + 0 * update)
+    assert sorted([*curves[NORMAL].open.index, *curves[NORMAL].marks.index]) == [
+        *UPDATES
+    ]
+    _, _, curves = drawn(
+        [cell()], effective=lambda update, trial: 4.0 - (trial < 2) + 0 * update
+    )
     assert [*curves[NORMAL].open.index] == [*UPDATES]  # half of the trials
     _, _, curves = drawn([cell()])
     assert (len(curves[NORMAL].open), len(curves[NORMAL].marks)) == (0, 6)
@@ -406,8 +485,12 @@ def test_finals_are_cut_as_curves_and_count_what_is_beyond(better, lost, is_cut)
 
 
 def test_the_caption_of_finals_counts_doubtful_trials():
-    caption = picture_of(kind="finals", effective=lambda update, trial: 4.0 - (trial < 2)).caption
-    assert "Open markers: estimates of 2 of 4 trials are doubtful or disproved" in caption
+    caption = picture_of(
+        kind="finals", effective=lambda update, trial: 4.0 - (trial < 2)
+    ).caption
+    assert (
+        "Open markers: estimates of 2 of 4 trials are doubtful or disproved" in caption
+    )
 
 
 # A metric against a setting
@@ -419,7 +502,9 @@ BY_BATCH = [cell(learning_rate=r, batch=b, values=lambda u, t: t) for r, b in EA
 
 def settings_of(options=None, cells=None):
     usual = [
-        cell(o, learning_rate=r, values=lambda u, t, v=best + 3 * (o == "00"): v + t - 9)
+        cell(
+            o, learning_rate=r, values=lambda u, t, v=best + 3 * (o == "00"): v + t - 9
+        )
         for o in ("aa^b", "00")
         for r, best in RATES_OF.items()
     ]
@@ -445,7 +530,9 @@ def test_an_axis_of_settings_is_logarithmic_from_a_factor_of_ten_and_shows_all_o
         (0.0, 5.0, "linear"),
         (0.0, 0.0001, 0.001, 0.01, 0.1, "symlog"),
     ):
-        cells = [cell(learning_rate=r, values=lambda update, trial: trial) for r in rates]
+        cells = [
+            cell(learning_rate=r, values=lambda update, trial: trial) for r in rates
+        ]
         (axes,) = settings_of(cells=cells).axes
         assert (axes.get_xscale(), [*ticks_of(axes.xaxis)]) == (scale, rates)
         places = axes.transData.transform([(r, 0) for r in rates])[:, 0]
@@ -472,9 +559,23 @@ CHOSEN = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]
     [
         (drawn, MANY, {}, {"panels": ["smapler"]}, "--panels smapler", "sampler"),
         (drawn, MANY, {}, {}, "", "--select sampler=CD-1"),
-        (drawn, ONE, {}, {"metric": ["weight"]}, "--metric weight", "train_log_likelihood"),
+        (
+            drawn,
+            ONE,
+            {},
+            {"metric": ["weight"]},
+            "--metric weight",
+            "train_log_likelihood",
+        ),
         (drawn, ONE, {"trials": 0}, {}, "e", "start with: cbm run"),
-        (drawn, ONE, {"metric": "test_log_likelihood"}, {}, "e", "no test_log_likelihood"),
+        (
+            drawn,
+            ONE,
+            {"metric": "test_log_likelihood"},
+            {},
+            "e",
+            "no test_log_likelihood",
+        ),
         (drawn, NONE, {}, {}, "e", "no finite value"),
         (drawn, NONE, {"kind": "finals"}, {}, "e", "no finite value"),
         (drawn, ONE, {}, {"xlim": (2000, 3000)}, "--xlim", "from 0 to 1000;"),
@@ -493,7 +594,9 @@ def test_what_cannot_be_drawn_is_said(picture, cells, made, options, place, word
 @pytest.mark.parametrize(("suffix", "start"), [(".PDF", b"%PDF"), (".svg", b"<?xml")])
 def test_suffix_decides_the_format_and_bytes_are_reproducible(tmp_path, suffix, start):
     for name in "ab":
-        picture_of([cell(data="a$b$<c>"), cell(data="d")]).write(tmp_path / f"{name}{suffix}")
+        picture_of([cell(data="a$b$<c>"), cell(data="d")]).write(
+            tmp_path / f"{name}{suffix}"
+        )
     one, other = (path.read_bytes() for path in tmp_path.iterdir())
     assert one == other
     assert one.startswith(start)
@@ -526,11 +629,15 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
     assert all(len(its) >= 5 for its in places)
     assert not set.intersection(*places)
     for curve in curves.values():
-        assert np.ptp(np.diff(curve.marks.index)) <= 50  # regular, but for whole evaluations
+        assert (
+            np.ptp(np.diff(curve.marks.index)) <= 50
+        )  # regular, but for whole evaluations
     marks = [line for line in axes.lines if line.get_marker() not in ("None", "")]
     lines = [line for line in axes.lines if line not in marks]
     assert len({line.get_linewidth() for line in lines}) == 3
-    assert min(mark.get_zorder() for mark in marks) > max(line.get_zorder() for line in lines)
+    assert min(mark.get_zorder() for mark in marks) > max(
+        line.get_zorder() for line in lines
+    )
 
 
 def test_the_legend_of_a_panel_is_below_the_name_of_its_axis_and_in_the_picture():
@@ -540,7 +647,10 @@ def test_the_legend_of_a_panel_is_below_the_name_of_its_axis_and_in_the_picture(
     figure = compose(panels, "column").figure
     figure.draw_without_rendering()
     for axes in figure.axes:
-        legend, name = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
+        legend, name = (
+            axes.get_legend().get_window_extent(),
+            axes.xaxis.label.get_window_extent(),
+        )
         assert 0 <= legend.y0 < legend.y1 < name.y0
         assert axes.get_window_extent().height > figure.bbox.height / 4
 

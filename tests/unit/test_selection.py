@@ -21,34 +21,57 @@ from tests.builders import cbm, grid_text, holds, problems_of, refusal, run_grid
 from tests.journals import change_manifest, made_manifest
 
 BY_RATE = "--choose", "learning_rate"
-FIELDS = {"offsets": "[00, dd^b_s]", "epochs": None, "updates": "60", "batch": "10", "trials": "3"}
+FIELDS = {
+    "offsets": "[00, dd^b_s]",
+    "epochs": None,
+    "updates": "60",
+    "batch": "10",
+    "trials": "3",
+}
 FIELDS |= {"data": "{path: rows.npz}", "evaluate": "{method: exact, every: 20}"}
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("sweep"), np.random.default_rng(1)
-    rows = rng.random((90, 8)) < rng.choice([0.1, 0.9], size=(3, 8))[rng.integers(3, size=90)]
+    rows = (
+        rng.random((90, 8))
+        < rng.choice([0.1, 0.9], size=(3, 8))[rng.integers(3, size=90)]
+    )
     np.savez(folder / "rows.npz", train=rows[:50], valid=rows[50:70], test=rows[70:])
-    sweep = grid_text("rbm", learning_rate="[0.01, 0.1, 0.3]", **FIELDS).replace("toy", "sweep")
+    sweep = grid_text("rbm", learning_rate="[0.01, 0.1, 0.3]", **FIELDS).replace(
+        "toy", "sweep"
+    )
     slow = grid_text("rbm", learning_rate="0.01", **FIELDS).partition("toy:\n")[2]
     return run_grid(f"{sweep}  slow:\n{slow}", "sweep", "slow", folder=folder)
 
 
 def records(results, *options):
-    return [*csv.DictReader(io.StringIO(cbm("table", results, *options, "-f", "csv").stdout))]
+    return [
+        *csv.DictReader(
+            io.StringIO(cbm("table", results, *options, "-f", "csv").stdout)
+        )
+    ]
 
 
 def test_commands_read_the_same_selected_cells(results):
-    rows = records(results, "--select", "learning_rate=1e-1,0.3", "--select", "offsets=00")
+    rows = records(
+        results, "--select", "learning_rate=1e-1,0.3", "--select", "offsets=00"
+    )
     every = [row for row in records(results, "sweep") if row["offsets"] == "00"]
-    assert [row["mean"] for row in rows] == [row["mean"] for row in every[1:]]  # none is of slow
+    assert [row["mean"] for row in rows] == [
+        row["mean"] for row in every[1:]
+    ]  # none is of slow
     option = ("--select", "learning_rate=0.01")
-    found = json.loads(cbm("best", results, "sweep", *option, "--json").stdout.splitlines()[0])
+    found = json.loads(
+        cbm("best", results, "sweep", *option, "--json").stdout.splitlines()[0]
+    )
     cbm("evaluate", results, "sweep", *option, "-j", 0)
     frame = pd.read_csv(results / "sweep" / "summary.csv")
     slow = frame["learning_rate"] == 0.01
-    assert found["value"] == pytest.approx(frame["valid_log_likelihood_max"][slow].max())
+    assert found["value"] == pytest.approx(
+        frame["valid_log_likelihood_max"][slow].max()
+    )
     assert frame["test_log_likelihood_exact"].notna().equals(slow)
 
 
@@ -68,7 +91,10 @@ def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(r
         ("--by valid --statistic final", "valid", "final", "final"),
         ("--by test --statistic max", "test", "max", "max"),
     ):
-        frame, cells = pd.read_csv(results / "sweep" / "summary.csv"), ["offsets", "learning_rate"]
+        frame, cells = (
+            pd.read_csv(results / "sweep" / "summary.csv"),
+            ["offsets", "learning_rate"],
+        )
         means = frame.groupby([*cells, "run_id"]).mean(numeric_only=True)
         columns = [f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"]
         rows = records(results, "sweep", *BY_RATE, *options.split())
@@ -82,13 +108,19 @@ def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(r
 
 def test_the_grid_chooses_too_and_options_come_before_it(results, tmp_path):
     choosing = shutil.copytree(results, tmp_path / "choosing")
-    change_manifest(choosing / "sweep", lambda it: it["table"].update(choose=["learning_rate"]))
+    change_manifest(
+        choosing / "sweep", lambda it: it["table"].update(choose=["learning_rate"])
+    )
     assert records(choosing, "sweep") == records(results, "sweep", *BY_RATE)
     assert cbm_api.open_results(choosing).table("sweep")["learning_rate"].size == 2
     assert len(records(choosing, "sweep", "--choose", "none")) == 6
     assert all(row["train_mean"] for row in records(choosing, "sweep", "--by", "train"))
-    assert holds(refusal(cbm_api.open_results(choosing).table), "several experiments|slow, sweep")
-    one = records(choosing, "sweep", "--select", "learning_rate=0.1")  # there is nothing to choose
+    assert holds(
+        refusal(cbm_api.open_results(choosing).table), "several experiments|slow, sweep"
+    )
+    one = records(
+        choosing, "sweep", "--select", "learning_rate=0.1"
+    )  # there is nothing to choose
     assert [row["learning_rate"] for row in one] == ["0.1", "0.1"]
 
 
@@ -103,15 +135,28 @@ def test_a_chosen_setting_is_not_a_axis_of_the_table():
 
 
 def made_cells(*cells):
-    """Cells of a hand-made summary: settings, and for each of three trials its validation cost."""
+    """Cells of a hand-made summary: settings, and for each of three trials its
+    validation cost.
+    """
     rows = [
-        {"run_id": str(n), "trial": trial, "diverged": np.nan if np.isfinite(v) else 9.0}
+        {
+            "run_id": str(n),
+            "trial": trial,
+            "diverged": np.nan if np.isfinite(v) else 9.0,
+        }
         | {"valid_cost_min": v, "valid_cost_final": v, "test_cost_final": 10 - v}
-        | {"test_cost_min": 10 - v, "test_cost_best_valid": 10 - v, "n_test": 5, "norm_final": 1.0}
+        | {
+            "test_cost_min": 10 - v,
+            "test_cost_best_valid": 10 - v,
+            "n_test": 5,
+            "norm_final": 1.0,
+        }
         for n, (_, values) in enumerate(cells)
         for trial, v in enumerate(values)
     ]
-    settings = [{"run_id": str(n), "data": "d", **own} for n, (own, _) in enumerate(cells)]
+    settings = [
+        {"run_id": str(n), "data": "d", **own} for n, (own, _) in enumerate(cells)
+    ]
     axes = {"groups": (), "rows": ("rate",), "columns": ("offsets",)}
     manifest = made_manifest(settings, 3, metric="test_cost", **axes)
     return make_cells(Trials(pd.DataFrame(rows), None), manifest, Measure(Metric("")))
@@ -134,13 +179,21 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     low, high, lost = [1.0] * 3, [2.0] * 3, [0.1, 0.1, np.inf]
     equal = of_rate(1, low, "dd"), of_rate(2, low[:2], "dd")  # the first of the grid
     cells = made_cells(of_rate(1, high), of_rate(2, low), of_rate(3, lost), *equal)
-    found = [(it.values["rate"], it.mean, it.complete, it.at_end) for it in choices(cells, "rate")]
-    assert found == [(2, 1.0, True, False), (1, 1.0, False, False)]  # of two each is at an end
+    found = [
+        (it.values["rate"], it.mean, it.complete, it.at_end)
+        for it in choices(cells, "rate")
+    ]
+    assert found == [
+        (2, 1.0, True, False),
+        (1, 1.0, False, False),
+    ]  # of two each is at an end
     assert next(iter(chosen(cells, "rate"))).mean == 9.0  # its test value
     for cost in (lambda rate: rate, lambda rate: 9 - rate):
         ends = made_cells(*(of_rate(r, [cost(r)] * 3) for r in (3, 1, 2)))
         assert [choice.at_end for choice in choices(ends, "rate")] == [True]
-    (choice,) = choices(made_cells(of_rate(1, [1.0]), of_rate(2, [0.5, np.inf])), "rate")
+    (choice,) = choices(
+        made_cells(of_rate(1, [1.0]), of_rate(2, [0.5, np.inf])), "rate"
+    )
     assert choice.values == {"rate": 1}  # one trial, and a finite value
     error = refusal(chosen, cells, "rate", by="train")  # a part that is not there
     assert problems_of(error) == [("--by train", "")]
@@ -151,17 +204,31 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
 def test_a_choice_has_rivals_or_none_and_numbers_or_words():
     none, part = [np.inf] * 3, [0.5, np.inf, np.inf]
     words, alone = of_rate("2, 1 from 9 epochs", none), of_rate(1, part, "dd")
-    cells = made_cells(of_rate(1, none), of_rate(2, part), words, alone)  # one value is enough
-    for metric in ("test_cost", "norm"):  # which has no best: the table's metric decides
+    cells = made_cells(
+        of_rate(1, none), of_rate(2, part), words, alone
+    )  # one value is enough
+    for metric in (
+        "test_cost",
+        "norm",
+    ):  # which has no best: the table's metric decides
         found = choices(cells, "rate", metric=metric)
-        assert [(choice.values["rate"], choice.at_end) for choice in found] == [(2, 0), (1, 0)]
-    each = [{"rate": 1, "data": "x"}, {"rate": 1, "data": "y"}, {"rate": 2, "data": "y"}]
+        assert [(choice.values["rate"], choice.at_end) for choice in found] == [
+            (2, 0),
+            (1, 0),
+        ]
+    each = [
+        {"rate": 1, "data": "x"},
+        {"rate": 1, "data": "y"},
+        {"rate": 2, "data": "y"},
+    ]
     several = made_cells(*((it | {"offsets": "00"}, part) for it in each))
     assert "different data" in str(refusal(chosen, several, "rate", "data"))
 
 
 def test_settings_that_are_chosen_together_vary_together():
-    settings = [{"rate": r, "length": n, "offsets": "00"} for r, n in ((1, 100), (2, 50))]
+    settings = [
+        {"rate": r, "length": n, "offsets": "00"} for r, n in ((1, 100), (2, 50))
+    ]
     together = made_cells(*((its, [its["rate"]] * 3) for its in settings))
     assert "length" in str(refusal(chosen, together, "rate"))
     (choice,) = choices(together, "rate", "length")
@@ -176,7 +243,9 @@ def test_letters_show_the_choice_of_a_cell_where_cells_differ():
     values = {("00", 1): 2.0, ("00", 2): 1.0, ("dd", 1): 1.0, ("dd", 2): 2.0}
     cells = made_cells(*(of_rate(r, [v] * 3, o) for (o, r), v in values.items()))
     table = build_table(chosen(cells, "rate"))
-    found = [(entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries]
+    found = [
+        (entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries
+    ]
     assert found == [(2, "b"), (1, "a")]
     sheet = table.sheet()
     assert "rate a: 1; b: 2." in " ".join(sheet.notes)
@@ -186,7 +255,9 @@ def test_letters_show_the_choice_of_a_cell_where_cells_differ():
 
 def test_pictures_show_the_chosen_cells(results):
     options = Options(choose=["learning_rate"])
-    (panel,) = draw(Results(results), "curves", ["sweep"], options)  # not one for each rate
+    (panel,) = draw(
+        Results(results), "curves", ["sweep"], options
+    )  # not one for each rate
     assert any("learning rate" in note for note in panel.notes)
     rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
     for name, rate in zip(panel.looks, rates, strict=True):

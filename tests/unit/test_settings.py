@@ -1,4 +1,5 @@
-"""Settings of all kinds of machines: what they mean, what contradicts, what has no effect.
+"""Settings of all kinds of machines: what they mean, what contradicts, what has no
+effect.
 
 Whole numbers are read alike in every field and option: 10, 1_0, 1e1 and 10.0.
 """
@@ -94,8 +95,12 @@ rbm start_from.machine* experiment = {path: a.npz, machine: @best-valid}
 
 
 @pytest.mark.parametrize(("text", "place", "accepted", "named"), mistakes(MISTAKES))
-def test_what_contradicts_or_changes_nothing_is_refused_by_its_field(text, place, accepted, named):
-    check_mistake(refusal(read_grid, "grid.yaml", text=text), text, place, accepted, named)
+def test_what_contradicts_or_changes_nothing_is_refused_by_its_field(
+    text, place, accepted, named
+):
+    check_mistake(
+        refusal(read_grid, "grid.yaml", text=text), text, place, accepted, named
+    )
 
 
 TAKEN = """
@@ -179,13 +184,21 @@ def test_lines_of_a_grid_give_these_values_to_its_cells(line):
     machine, _, fields = given.strip().partition(" ")
     for kind in MACHINES if machine == "all" else [machine]:
         VALIDATOR.validate(yaml.safe_load(grid_text(kind, **pairs(fields))))
-        found = (map(cell.value, paths.split()) for cell in cells(kind, **pairs(fields)))
+        found = (
+            map(cell.value, paths.split()) for cell in cells(kind, **pairs(fields))
+        )
         assert " | ".join(" ".join(map(str, one)) for one in found) == values.strip()
 
 
 def test_rows_are_flat_and_name_machine_and_method():
     rows = [cells(kind)[0].row() for kind in MACHINES]
-    columns = ("model_kind", "model_hidden", "sampler", "evaluate_method", "evaluate_temperatures")
+    columns = (
+        "model_kind",
+        "model_hidden",
+        "sampler",
+        "evaluate_method",
+        "evaluate_temperatures",
+    )
     assert [tuple(map(row.get, columns)) for row in rows] == [
         ("rbm", 4, "PCD-1", "exact", 14_500),
         ("dbm", "6-5", "PCD-1", "exact", 29_000),
@@ -200,19 +213,30 @@ def test_run_ids_name_layers_and_tell_settings_apart():
     layers = [run_ids(cells(kind)[0], 1, "")[0] for kind in ("dbm", "auto-encoder")]
     assert layers[0].startswith("dbm-6-5_ddd-b-s_PCD-1_0.1_")
     assert layers[1].startswith("auto-encoder-half_dd-b-s_back-propagation_0.1_")
-    rates = ({"start": 0.12345678, "decay": it, "every": 9} for it in (0.12345678, 0.12345679))
-    one, other = (run_ids(Settings(**PLAIN, learning_rate=rate), 1, "")[0] for rate in rates)
+    rates = (
+        {"start": 0.12345678, "decay": it, "every": 9}
+        for it in (0.12345678, 0.12345679)
+    )
+    one, other = (
+        run_ids(Settings(**PLAIN, learning_rate=rate), 1, "")[0] for rate in rates
+    )
     assert one != other
     steps = " + ".join(f"0.01 from {first} updates" for first in range(10, 60))
     (long,) = cells("rbm", learning_rate=f"{{start: 0.1, steps: {steps}}}")
     assert len(f"{run_ids(long, 1, '')[0]}.csv") <= 255  # as disks take it
 
 
-PLAIN = {"data": {"name": "bars-and-stripes", "size": 2}, "model": {"kind": "rbm", "hidden": 3}}
+PLAIN = {
+    "data": {"name": "bars-and-stripes", "size": 2},
+    "model": {"kind": "rbm", "hidden": 3},
+}
 PLAIN |= {"offsets": "dd^b_s", "sampler": "PCD-1", "updates": 60}
 STEPPED = "{start: 0.1, steps: 0.01 from 100 epochs + 1e-3 from 0200 epoch}"
 WORDS = "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
-DECAYING, DECAYS = "{start: 0.1, decay: 0.5, every: 10 epochs}", "0.1 x 0.5 every 10 epochs"
+DECAYING, DECAYS = (
+    "{start: 0.1, decay: 0.5, every: 10 epochs}",
+    "0.1 x 0.5 every 10 epochs",
+)
 PIECES = [(0, 0.1), (70, 0.05), (140, 0.025), (210, 0.0125)]
 
 
@@ -225,24 +249,41 @@ def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own():
     ):
         (cell,) = cells("rbm", learning_rate=rate)
         assert str(cell.learning_rate) == str(cell.row()["learning_rate"]) == words
-        assert f"_{words.replace(', ', '-').replace(' ', '-')}_" in run_ids(cell, 1, "")[0]
+        assert (
+            f"_{words.replace(', ', '-').replace(' ', '-')}_" in run_ids(cell, 1, "")[0]
+        )
         updates_of = lambda interval: 7 * int(interval.split()[0])  # noqa: E731 (all are in epochs)
         firsts, rates = zip(*cell.learning_rate.pieces(updates_of, end), strict=True)
         assert [*zip(firsts, map(pytest.approx, rates), strict=True)] == pieces
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_a_run_id_is_the_hash_of_all_columns_and_another_that_of_all_but_the_length(kind):
+def test_a_run_id_is_the_hash_of_all_columns_and_another_that_of_all_but_the_length(
+    kind,
+):
     """Any other facts would give all trials new names, and run them again."""
     (settings,) = cells(kind)
-    labels = "early_stopping_metric", "start_from_path", "start_from_experiment", "record_what"
-    columns = {name: value for name, value in settings.row().items() if name not in labels}
-    columns = {name: value for name, value in columns.items() if name.split("_")[0] != "data"}
+    labels = (
+        "early_stopping_metric",
+        "start_from_path",
+        "start_from_experiment",
+        "record_what",
+    )
+    columns = {
+        name: value for name, value in settings.row().items() if name not in labels
+    }
+    columns = {
+        name: value for name, value in columns.items() if name.split("_")[0] != "data"
+    }
     columns["records"] = settings.record.names
     lengths = {}, {"updates": None, "epochs": None}
     for run_id, length in zip(run_ids(settings, 1, "digest"), lengths, strict=True):
-        text = json.dumps([columns | length, "", 1, "digest", KERNEL_VERSION], sort_keys=True)
-        assert run_id.rpartition("_")[2] == hashlib.sha256(text.encode()).hexdigest()[:10]
+        text = json.dumps(
+            [columns | length, "", 1, "digest", KERNEL_VERSION], sort_keys=True
+        )
+        assert (
+            run_id.rpartition("_")[2] == hashlib.sha256(text.encode()).hexdigest()[:10]
+        )
 
 
 def test_numbers_that_print_alike_are_one_setting():
@@ -257,13 +298,32 @@ def test_numbers_that_print_alike_are_one_setting():
 
 
 def test_content_decides_a_run_id_and_names_are_labels():
-    def name(data="a.csv", what="own.py:f", start="m.npz", digest="rows", text="text", source="1"):
+    def name(
+        data="a.csv",
+        what="own.py:f",
+        start="m.npz",
+        digest="rows",
+        text="text",
+        source="1",
+    ):
         changed = {"data": {"path": data, "name": data[0]}, "record": {"what": what}}
-        settings = Settings(**PLAIN | changed, start_from={"path": start}, learning_rate=0.1)
+        settings = Settings(
+            **PLAIN | changed, start_from={"path": start}, learning_rate=0.1
+        )
         return run_ids(settings, 1, digest, {what: text}, source)[0]
 
-    assert name() == name("b/c.csv") == name(what="deep/mine.py:f") == name(start="n/{trial}.npz")
-    others = name(digest="others"), name(text="other"), name(what="own.py:g"), name(source="2")
+    assert (
+        name()
+        == name("b/c.csv")
+        == name(what="deep/mine.py:f")
+        == name(start="n/{trial}.npz")
+    )
+    others = (
+        name(digest="others"),
+        name(text="other"),
+        name(what="own.py:g"),
+        name(source="2"),
+    )
     assert len({name(), *others}) == 5
 
 
@@ -291,7 +351,9 @@ IDS = [f"{field} {value}" for _, field, value in FIELDS]
 
 
 def read(kind, field, value):
-    return read_grid("grid.yaml", text=grid_text(kind, **{field: value})).experiments["toy"]
+    return read_grid("grid.yaml", text=grid_text(kind, **{field: value})).experiments[
+        "toy"
+    ]
 
 
 @pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
@@ -302,17 +364,31 @@ def test_every_field_reads_every_spelling(kind, field, value):
         found = read(kind, field, given)
         assert found.cells == expected.cells
         assert (found.trials, found.seed) == (expected.trials, expected.seed)
-        assert VALIDATOR.is_valid(yaml.safe_load(grid_text(kind, **{field: given}))), spelling
+        assert VALIDATOR.is_valid(yaml.safe_load(grid_text(kind, **{field: given}))), (
+            spelling
+        )
 
 
 @pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
 def test_other_numbers_are_refused_at_their_place(kind, field, value):
-    for number in ("1.5", "1.55e1", "1e-1", "-10", "x", "1e", "0x10", DIGITS, f"1e{'9' * 50}"):
+    for number in (
+        "1.5",
+        "1.55e1",
+        "1e-1",
+        "-10",
+        "x",
+        "1e",
+        "0x10",
+        DIGITS,
+        f"1e{'9' * 50}",
+    ):
         if "hold_out" in value and number == "1e-1":
             continue  # a tenth of the rows is a share that can be held out
         given = value.replace("#", number)
         error = refusal(read, kind, field, given)
-        ((line, told),) = {*problems_of(error)}  # a list of layers may also be one of single layers
+        ((line, told),) = {
+            *problems_of(error)
+        }  # a list of layers may also be one of single layers
         lines = grid_text(kind, **{field: given}).splitlines()
         assert lines[int(line) - 1] == f"    {field}: {given}"
         assert told.split(".")[:2] == ["toy", field]

@@ -1,4 +1,6 @@
-"""Wilcoxon tests, Holm's correction and marks, against sums over all cases and SciPy."""
+"""Wilcoxon tests, Holm's correction and marks, against sums over all cases and
+SciPy.
+"""
 
 from fractions import Fraction
 from itertools import combinations, product
@@ -24,7 +26,9 @@ def exact_rank_sum(x, y):
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(6, 0.05), (25, 0.01), (60, 0.05)])
-def test_the_interval_of_a_difference_has_the_shifts_that_the_test_does_not_reject(n, alpha):
+def test_the_interval_of_a_difference_has_the_shifts_that_the_test_does_not_reject(
+    n, alpha
+):
     rng = np.random.default_rng(n)
     one, other = rng.normal(0.5, 1, n), rng.normal(0, 1, n)
     middle, low, high = hodges_lehmann(sample(*one), sample(*other), alpha)
@@ -39,7 +43,11 @@ def test_the_interval_of_a_difference_has_the_shifts_that_the_test_does_not_reje
 def test_a_difference_of_few_pairs_or_of_diverged_trials_has_no_end():
     assert hodges_lehmann(sample(1, 2, 3), sample(0, 0, 0), 0.05) == (2, -inf, inf)
     eight, worse = sample(*range(8)), sample(*[-inf] * 4, 3, 4, 5, 6)
-    assert hodges_lehmann(worse, eight, 0.05) == (-inf, -inf, -1)  # the fourth largest of 36 means
+    assert hodges_lehmann(worse, eight, 0.05) == (
+        -inf,
+        -inf,
+        -1,
+    )  # the fourth largest of 36 means
     same = hodges_lehmann(sample(*range(8), nan), sample(*range(1, 9), -inf), 0.05)
     assert same == (-1, -1, -1)  # two that diverged are not a pair
     assert np.isnan(hodges_lehmann(sample(1, nan), sample(nan, 1), 0.05)).all()
@@ -53,7 +61,9 @@ def test_tests_of_many_trials_are_those_of_scipy(n, m):
     expected = stats.mannwhitneyu(x, y, method="exact" if n + m <= 50 else "asymptotic")
     assert rank_sum(sample(*x), sample(*y)).p_value == pytest.approx(expected.pvalue)
     expected = stats.wilcoxon(x, method="exact" if n <= 50 else "approx")
-    assert signed_rank(sample(*x), sample(*[0] * n)).p_value == pytest.approx(expected.pvalue)
+    assert signed_rank(sample(*x), sample(*[0] * n)).p_value == pytest.approx(
+        expected.pvalue
+    )
 
 
 def test_the_smallest_p_is_that_of_samples_without_an_overlap():
@@ -74,16 +84,25 @@ def test_pairs_are_matched_by_trial_number_not_by_position():
 
 
 def by_all_signs(x, y):
-    """P-value and effect of a signed-rank test by all signs of ranks, without any sum of values."""
+    """P-value and effect of a signed-rank test by all signs of ranks, without any sum
+    of values.
+    """
     finite = ([it if np.isfinite(it) else None for it in values] for values in (x, y))
     pairs = [(a, b) for a, b in zip(*finite, strict=True) if a != b]
-    sizes = [inf if None in pair else abs(Fraction(pair[0]) - Fraction(pair[1])) for pair in pairs]
-    ranks = [sum(s < size for s in sizes) + (sizes.count(size) + 1) / 2 for size in sizes]
+    sizes = [
+        inf if None in pair else abs(Fraction(pair[0]) - Fraction(pair[1]))
+        for pair in pairs
+    ]
+    ranks = [
+        sum(s < size for s in sizes) + (sizes.count(size) + 1) / 2 for size in sizes
+    ]
     higher = [b is None or (a is not None and a > b) for a, b in pairs]
     middle = sum(ranks) / 2
     own = sum(r for r, it in zip(ranks, higher, strict=True) if it) - middle
     sums = [np.dot(ranks, signs) for signs in product((0, 1), repeat=len(ranks))]
-    return np.mean([abs(one - middle) >= abs(own) - 1e-9 for one in sums]), own / (middle or 1)
+    return np.mean([abs(one - middle) >= abs(own) - 1e-9 for one in sums]), own / (
+        middle or 1
+    )
 
 
 BIG = 1.5e308
@@ -97,7 +116,11 @@ PAIRS = {
     "absorbed in part": ([-1e17] * 6 + [-1e17 - 64], [nan] * 5 + [-1e17] * 2, None),
     "both sides": ([1, nan, 3, 4, 5, 6, 7], [nan, 2, 2.5, 3, inf, -inf, nan], None),
     "other sign": ([-inf, nan, inf, 1, 2, 3, 4], [0, 0, 0, nan, 0, 0, 0], None),
-    "overflow": ([BIG, BIG, BIG, 1, 2, nan, 3], [-BIG, -BIG / 2, nan, 0, 0, 1, 0], None),
+    "overflow": (
+        [BIG, BIG, BIG, 1, 2, nan, 3],
+        [-BIG, -BIG / 2, nan, 0, 0, 1, 0],
+        None,
+    ),
     "zeros": ([0.0, -0.0, 0, 1, nan], [-0.0, 0.0, 0, 0, nan], 1),
     "ties": ([1, 2, 3, 4, nan, nan, 1], [0, 3, 2, 5, 1, 1, nan], None),
 }
@@ -105,23 +128,33 @@ PAIRS = {
 
 @pytest.mark.parametrize(("x", "y", "p_value"), PAIRS.values(), ids=PAIRS)
 @pytest.mark.filterwarnings("error")
-def test_tests_count_all_cases_and_what_diverged_is_below_everything_finite(x, y, p_value):
+def test_tests_count_all_cases_and_what_diverged_is_below_everything_finite(
+    x, y, p_value
+):
     found = signed_rank(sample(*x), sample(*y))
-    assert (found.p_value, found.effect_size) == pytest.approx(by_all_signs(x, y), rel=1e-12)
+    assert (found.p_value, found.effect_size) == pytest.approx(
+        by_all_signs(x, y), rel=1e-12
+    )
     assert found.p_value == (p_value or found.p_value)
     n = sum(any(np.isfinite(pair)) for pair in zip(x, y, strict=True))
     assert (found.n_pairs, found.smallest_p) == (len(x), min(1, 2 / 2**n))
     hodges_lehmann(sample(*x), sample(*y), 0.05)  # without a warning
-    x, y = ([it if np.isfinite(it) else -inf for it in values] for values in (x[-9:], y[-8:]))
+    x, y = (
+        [it if np.isfinite(it) else -inf for it in values]
+        for values in (x[-9:], y[-8:])
+    )
     found = rank_sum(sample(*x), sample(*y))
     assert found.p_value == pytest.approx(exact_rank_sum(x, y), rel=1e-12)
     above, below = np.greater.outer(x, y).mean(), np.less.outer(x, y).mean()
-    assert (found.effect_size, found.n_pairs) == (pytest.approx(above - below), min(len(y), len(x)))
+    assert (found.effect_size, found.n_pairs) == (
+        pytest.approx(above - below),
+        min(len(y), len(x)),
+    )
 
 
 def test_holm_by_hand():
-    # sorted 0.005, 0.01, 0.03, 0.04: times 4, 3, 2, 1 is 0.02, 0.03, 0.06, 0.04, the last raised
-    # to 0.06
+    # sorted 0.005, 0.01, 0.03, 0.04: times 4, 3, 2, 1 is 0.02, 0.03, 0.06, 0.04, the
+    # last raised to 0.06
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
@@ -149,12 +182,20 @@ def marked(cells, **marking):
     [
         ([WORSE, None, BASE, EQUAL], {}, ["", "", "Bb", "b"]),
         (ahead(6, 1), {}, ["Bb", ""]),  # 2 / 64 = 0.031
-        (ahead(6, 1), {"alpha": 0.03}, ["Bu", ""]),  # no difference could have been found
+        (
+            ahead(6, 1),
+            {"alpha": 0.03},
+            ["Bu", ""],
+        ),  # no difference could have been found
         (ahead(6, 1, 2), {"correction": "holm"}, ["Bu", "", ""]),  # doubled: 0.0625
         (ahead(6, 1, 2), {"test": "rank-sum", "correction": "holm"}, ["Bb", "b", "b"]),
         ([BASE, WORSE, [-70, -71, -72]], {}, ["Bu", "", ""]),  # one has too few
         ([[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]], {}, ["", "Bu"]),  # fewer than six pairs
-        ([[10, -inf, 10, 10, 10, 10], [1, 2, 3, 4, 5, 6]], {}, ["b", "Bb"]),  # lucky, steady
+        (
+            [[10, -inf, 10, 10, 10, 10], [1, 2, 3, 4, 5, 6]],
+            {},
+            ["b", "Bb"],
+        ),  # lucky, steady
         ([range(6), None, []], {}, ["", "", ""]),  # one cell with trials
         ([range(8), range(10, 18)], {"better": 0}, ["", ""]),
     ],
@@ -168,16 +209,24 @@ def test_holm_can_make_a_cell_bold_again():
     row = [range(8), close, close]
     assert marked(row, alpha=0.02) == ["Bb", "", ""]
     assert marked(row, alpha=0.02, correction="holm") == ["Bb", "b", "b"]
-    _, one, _ = mark_row([sample(*cell) for cell in row], Marking(alpha=0.02, correction="holm"))
+    _, one, _ = mark_row(
+        [sample(*cell) for cell in row], Marking(alpha=0.02, correction="holm")
+    )
     assert (one.against_best.p, one.against_best.smallest_p) == (8 / 2**8, 4 / 2**8)
     assert one.against_best.p_value == 4 / 2**8
-    _, *others = mark_row([sample(k, k + 1) for k in (4, 3, 2, 1)], Marking(correction="holm"))
-    assert [mark.against_best.smallest_p for mark in others] == [1.0] * 3  # not 0.5 times 3
+    _, *others = mark_row(
+        [sample(k, k + 1) for k in (4, 3, 2, 1)], Marking(correction="holm")
+    )
+    assert [mark.against_best.smallest_p for mark in others] == [
+        1.0
+    ] * 3  # not 0.5 times 3
 
 
 @pytest.mark.parametrize("test", ["signed-rank", "rank-sum"])
 @pytest.mark.parametrize("better", [1, -1])
-def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(test, better):
+def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(
+    test, better
+):
     steady = np.arange(25) / 100
     lucky = np.where(np.arange(25) == 7, -1000, steady + 1)
     cells = [sample(*(better * values)) for values in (lucky, steady, steady - 50)]
@@ -186,7 +235,14 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     assert found == [(0, 1, 0, 1), (1, 1, 1, 0), (0, 0, 0, 0)]
     p = row[0].against_best.p_value
     assert p < 1e-4
-    at, above = (mark_row(cells, Marking(better, test, alpha))[0] for alpha in (p, 1.01 * p))
-    assert (at.better_by_test, above.better_by_test) == (False, True)  # below alpha, not at it
+    at, above = (
+        mark_row(cells, Marking(better, test, alpha))[0] for alpha in (p, 1.01 * p)
+    )
+    assert (at.better_by_test, above.better_by_test) == (
+        False,
+        True,
+    )  # below alpha, not at it
     few = mark_row([sample(*lucky[5:10]), sample(*steady[5:10])], Marking())
-    assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
+    assert not any(
+        one.disputed or one.better_by_test for one in few
+    )  # five pairs show nothing

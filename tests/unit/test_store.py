@@ -1,4 +1,6 @@
-"""The journal of an experiment: whatever happens to it, whole trials are there; and its lock."""
+"""The journal of an experiment: whatever happens to it, whole trials are there; and its
+lock.
+"""
 
 import errno
 import io
@@ -65,14 +67,18 @@ def written(path, *records):
 
 def known(path):
     """What is in a journal, as another process reads it."""
-    return {(run_id, n) for run_id, lines in Journal(path).read().runs.items() for n in lines}
+    return {
+        (run_id, n)
+        for run_id, lines in Journal(path).read().runs.items()
+        for n in lines
+    }
 
 
 class JournalMachine(RuleBasedStateMachine):
     """A journal that is written, killed, damaged, resumed and read in any order.
 
-    What has to be there is known without a checksum: a line counts if its bytes are those that were
-    once written, and of several lines of a trial the last one.
+    What has to be there is known without a checksum: a line counts if its bytes are
+    those that were once written, and of several lines of a trial the last one.
     """
 
     def __init__(self):
@@ -90,7 +96,9 @@ class JournalMachine(RuleBasedStateMachine):
         self.writer, self.waiting = Journal(self.path), []
         self.writer._flush_soon = lambda: None  # flushes are a rule
 
-    @rule(trial=st.integers(0, 4), seed=st.integers(0, 99), state=st.sampled_from(STATES))
+    @rule(
+        trial=st.integers(0, 4), seed=st.integers(0, 99), state=st.sampled_from(STATES)
+    )
     def append(self, trial, seed, state):
         one = record(trial, state, seed=seed, details="x" * seed)
         self.writer.append(one)
@@ -146,7 +154,9 @@ class JournalMachine(RuleBasedStateMachine):
             heads = reader.read().runs.get(RUN, {})
             states = {n: head.state for n, head in heads.items()}
             assert states == {n: line.state for (_, n), line in sound.items()}
-            assert [*reader.lines(sorted(sound))] == [sound[key] for key in sorted(sound)]
+            assert [*reader.lines(sorted(sound))] == [
+                sound[key] for key in sorted(sound)
+            ]
         told = " ".join(reader.damaged.values())
         for number, line in enumerate(self.path.read_bytes().split(b"\n")[:-1], 1):
             trial = re.match(rb'\{"run_id":"[^"/\\]+","trial":(\d{1,16}),', line)
@@ -154,7 +164,9 @@ class JournalMachine(RuleBasedStateMachine):
                 assert f"line {number}: damaged" in told
 
 
-JournalMachine.TestCase.settings = settings(max_examples=60, derandomize=True, deadline=None)
+JournalMachine.TestCase.settings = settings(
+    max_examples=60, derandomize=True, deadline=None
+)
 TestJournal = JournalMachine.TestCase
 
 
@@ -164,7 +176,9 @@ def test_a_record_whose_name_leads_elsewhere_is_none(tmp_path, name):
     assert known(tmp_path / "a") == {(RUN, 1)}
 
 
-def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, monkeypatch):
+def test_what_waits_is_written_soon_and_after_a_failed_flush_again(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(journal, "FLUSH_EVERY", 0.1)
     said, fsync, path = [], Mock(wraps=os.fsync), tmp_path / "new" / "a"
     monkeypatch.setattr(os, "fsync", fsync)
@@ -279,11 +293,15 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
 
 MANIFEST = Path("out/bars/manifest.json")
 HARMS = {
-    "value": lambda: MANIFEST.write_text(MANIFEST.read_text().replace(": 2,", ": 3,", 1)),
+    "value": lambda: MANIFEST.write_text(
+        MANIFEST.read_text().replace(": 2,", ": 3,", 1)
+    ),
     "cut": lambda: MANIFEST.write_text("{"),
     "missing": MANIFEST.unlink,
     # someone else's, whose name leads elsewhere
-    "path": lambda: change_manifest("out/bars", lambda it: it["courses"].update({"../x": ""})),
+    "path": lambda: change_manifest(
+        "out/bars", lambda it: it["courses"].update({"../x": ""})
+    ),
 }
 
 
@@ -293,7 +311,9 @@ READERS += ["evaluate out --exact -j 0", "verify out --sample 2 -j 0"]
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_manifest_that_cannot_be_read_is_named_and_costs_its_experiment_alone(store, harm):
+def test_a_manifest_that_cannot_be_read_is_named_and_costs_its_experiment_alone(
+    store, harm
+):
     key = finished_in(store)[0]
     machine = store.machine(*key)[1]
     shutil.copytree("out/bars", "out/later")
@@ -302,7 +322,11 @@ def test_a_manifest_that_cannot_be_read_is_named_and_costs_its_experiment_alone(
         refused = cbm(*command.split(), code=2)
         assert problems_of(refused) == [(str(MANIFEST), "")]
         assert "keeps finished trials" in refused.stderr
-        assert "later" in Path("page.html").read_text() if command == REPORT else refused.stdout
+        assert (
+            "later" in Path("page.html").read_text()
+            if command == REPORT
+            else refused.stdout
+        )
     with pytest.warns(UserWarning, match=str(MANIFEST)):
         assert {*open_results("out").summaries()["experiment"]} == {"later"}
     assert find_machine(Path(f"out/{key[0]}:0"))[1] == machine  # which is not damaged
@@ -310,7 +334,9 @@ def test_a_manifest_that_cannot_be_read_is_named_and_costs_its_experiment_alone(
     assert store.manifest().trials == 2  # written again
 
 
-@pytest.mark.parametrize("command", ["ls out", "best out bars", "run grid.yaml -o out -j 0"])
+@pytest.mark.parametrize(
+    "command", ["ls out", "best out bars", "run grid.yaml -o out -j 0"]
+)
 @pytest.mark.parametrize("place", ["bars/manifest.json", "bars/trials.jsonl"])
 def test_what_may_not_be_read_is_named_and_not_taken_for_missing(
     store, monkeypatch, place, command
@@ -343,7 +369,9 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(store):
 
 
 @pytest.mark.parametrize("number", ["ENOSYS", "ENOLCK"])
-def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, monkeypatch, number):
+def test_without_locks_of_the_disk_there_is_one_writer_too(
+    tmp_path, monkeypatch, number
+):
     error = OSError(getattr(errno, number), "no locks here")
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=error))
     me = f"process {os.getpid()} on {socket.gethostname()}"

@@ -1,4 +1,6 @@
-"""Tables: their contents, and their cells in every format. Whole outputs are in tests/golden."""
+"""Tables: their contents, and their cells in every format. Whole outputs are in
+tests/golden.
+"""
 
 import re
 from itertools import product
@@ -15,7 +17,11 @@ from cbm_cli.statistics import build_table
 from tests.builders import problems_of, refusal
 from tests.journals import made_manifest
 
-TABLE = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
+TABLE = {
+    "rows": ["sampler", "learning_rate"],
+    "columns": ["offsets"],
+    "groups": ["data"],
+}
 UP = [-5.0, -5.1, -5.2, -5.3, -5.4, -5.5]
 DOWN = [-5.2, -5.4, -5.6, -5.8, -6.0, -6.2]  # below UP in every pair
 NEAR = [-5.1, -5.0, -5.3, -5.2, -5.5, -5.4]  # as often above as below
@@ -23,34 +29,59 @@ OFFSETS = ["dd^b_s", "00"]
 BOTH = [(0.1, 0.5), (0.5, 0.5)]
 
 
-def planned(data="shifting-bar", sampler="PT_10", learning_rate=0.1, offsets="00", **more):
+def planned(
+    data="shifting-bar", sampler="PT_10", learning_rate=0.1, offsets="00", **more
+):
     settings = {"data": data, "sampler": sampler, "learning_rate": learning_rate}
     settings |= {"offsets": offsets} | more
-    return {"run_id": "/".join(map(str, settings.values())), "model_hidden": 4, **settings}
+    return {
+        "run_id": "/".join(map(str, settings.values())),
+        "model_hidden": 4,
+        **settings,
+    }
 
 
 def finished(cell, maxima):
     column = "train_log_likelihood"
-    known = {"experiment": "small", "n_train": 10, "n_test": nan, f"{column}_final": -9.0} | cell
+    known = {
+        "experiment": "small",
+        "n_train": 10,
+        "n_test": nan,
+        f"{column}_final": -9.0,
+    } | cell
     return [
         known
-        | {"trial": trial, f"{column}_max": value, f"{column}_max_update": 50 * (trial + 1)}
+        | {
+            "trial": trial,
+            f"{column}_max": value,
+            f"{column}_max_update": 50 * (trial + 1),
+        }
         | {"diverged": 700 if value == -inf else None}
         for trial, value in enumerate(maxima)
     ]
 
 
-def build(runs, trials=6, frame=None, scale="total", metric=None, statistic=None, **choices):
-    """A table of cells with their maxima, by default of a summary in another order than the grid.
+def build(
+    runs, trials=6, frame=None, scale="total", metric=None, statistic=None, **choices
+):
+    """A table of cells with their maxima, by default of a summary in another order than
+    the grid.
 
     scale and table_metric go to the manifest.
     """
     rows = [row for cell, maxima in reversed(runs) for row in finished(cell, maxima)]
-    table = {"scale": scale, "metric": choices.pop("table_metric", "train_log_likelihood")}
+    table = {
+        "scale": scale,
+        "metric": choices.pop("table_metric", "train_log_likelihood"),
+    }
     made = {"experiment": "small", "description": "A small table: 50 % of a_b^2."}
-    manifest = made_manifest([cell for cell, _ in runs], trials, **made, **TABLE | table)
+    manifest = made_manifest(
+        [cell for cell, _ in runs], trials, **made, **TABLE | table
+    )
     frame = pd.DataFrame(rows) if frame is None else frame
-    store = SimpleNamespace(experiment="small", summary=lambda: frame, manifest=lambda: manifest)
+    store = SimpleNamespace(
+        experiment="small", summary=lambda: frame, manifest=lambda: manifest
+    )
     store.nothing_yet = lambda: IncompleteError("small: nothing yet")
     (cells,) = read_cells([store], metric, statistic)
     return build_table(cells, **choices)
@@ -116,26 +147,42 @@ def test_cells_have_marks_and_flags_in_every_format():
         ["PT_10-0.1", f"*{good}", bad],
         ["CD-1-0.05", f"*{good}", f"*{good}"],
         ["mnist"],
-        ["PT_10-0.1", "-52.00 ± 1.58 (-90.0) [1 diverged]", "_-54.00 ± 2.00 (-90.0) [n=3/6]"],
+        [
+            "PT_10-0.1",
+            "-52.00 ± 1.58 (-90.0) [1 diverged]",
+            "_-54.00 ± 2.00 (-90.0) [n=3/6]",
+        ],
         ["CD-1-0.1", "– [n=0/6]", "–"],
     ]
     assert LATEX in shown(small, "latex")
-    flagged = "-52.00 ± 1.58 (-90.0) [1 diverged] | <u>-54.00</u> ± 2.00 (-90.0) [n=3/6]"
+    flagged = (
+        "-52.00 ± 1.58 (-90.0) [1 diverged] | <u>-54.00</u> ± 2.00 (-90.0) [n=3/6]"
+    )
     assert f"| PT₁₀-0.1 | {flagged} |" in shown(small, "markdown")
-    counts = [tuple(one[it] for it in ("n", "n_planned", "diverged")) for one in small.records()]
+    counts = [
+        tuple(one[it] for it in ("n", "n_planned", "diverged"))
+        for one in small.records()
+    ]
     assert counts == [(6, 6, 0)] * 4 + [(6, 6, 1), (3, 6, 0), (0, 6, 0)]
     test, weak = ["0.05", "6", "0.031", "6"], ["3", "0.25", "0.05"]
     assert numbers(small) == [["10", "3", "6"], [*test, *weak], ["2", "7"], ["1"]]
 
 
 def test_the_caption_says_what_the_test_can_find():
-    for alpha, all_agree in (("0.0625", ["6"]), ("0.07", [])):  # of one pair of six against
+    for alpha, all_agree in (
+        ("0.0625", ["6"]),
+        ("0.07", []),
+    ):  # of one pair of six against
         found = numbers(of_offsets(UP, DOWN, alpha=float(alpha)))[1]
         assert found == [alpha, "6", "0.031", *all_agree]
     said = notes_of(of_offsets(UP, DOWN, test="rank-sum", correction="holm"))[1]
-    assert all(word in said for word in ("rank-sum", "Holm", "0.05", "6 trials: 0.0022"))
+    assert all(
+        word in said for word in ("rank-sum", "Holm", "0.05", "6 trials: 0.0022")
+    )
     _, *others = of_offsets(UP, DOWN, DOWN, correction="holm", alpha=0.1).records()
-    assert [(it["p_value"], it["p_value_holm"]) for it in others] == [(2 / 64, 4 / 64)] * 2
+    assert [(it["p_value"], it["p_value_holm"]) for it in others] == [
+        (2 / 64, 4 / 64)
+    ] * 2
 
 
 def test_latex_aligns_decimal_points_and_spreads():
@@ -163,9 +210,20 @@ def test_latex_spells_powers_of_ten():
 
 def test_rows_are_sorted_by_the_settings_in_the_order_asked():
     """The grid has schemes outside samplers."""
-    runs = [(planned(offsets=o, sampler=s), UP) for o in ("00", "d0") for s in ("PT_10", "CD-1")]
-    table = build(runs, axes={"rows": ["sampler", "offsets"], "columns": ["learning_rate"]})
-    assert [row[0] for row in rows_of(table)[1:]] == ["PT_10-00", "PT_10-d0", "CD-1-00", "CD-1-d0"]
+    runs = [
+        (planned(offsets=o, sampler=s), UP)
+        for o in ("00", "d0")
+        for s in ("PT_10", "CD-1")
+    ]
+    table = build(
+        runs, axes={"rows": ["sampler", "offsets"], "columns": ["learning_rate"]}
+    )
+    assert [row[0] for row in rows_of(table)[1:]] == [
+        "PT_10-00",
+        "PT_10-d0",
+        "CD-1-00",
+        "CD-1-d0",
+    ]
     assert shown(table).splitlines()[2].split()[0] == "sampler-offsets"
 
 
@@ -180,8 +238,14 @@ def test_special_characters_are_escaped():
 
 
 def test_a_sheet_serves_any_list():
-    rows = [[Label.of("mnist"), Label.of("784 | 1")], [Label.of("dna"), Value("180", "2")]]
-    header, records = [Label.of("name"), Label.of("units")], [{"name": "a,b", "units": 180}]
+    rows = [
+        [Label.of("mnist"), Label.of("784 | 1")],
+        [Label.of("dna"), Value("180", "2")],
+    ]
+    header, records = (
+        [Label.of("name"), Label.of("units")],
+        [{"name": "a,b", "units": 180}],
+    )
     sheet = Sheet(header, [Group(None, rows)], records=lambda: records)
     assert sheet.render().splitlines()[4].split() == ["dna", "180", "±", "2"]
     assert "\\caption" not in sheet.render("latex")  # none is empty
@@ -190,36 +254,73 @@ def test_a_sheet_serves_any_list():
 
 
 def test_the_caption_counts_the_trials_of_the_cells_shown():
-    for n, trials, caption in (([8, 8], 5, ["8"]), ([8, 6], 8, ["6", "8"]), ([1, 1], 1, ["1"])):
-        assert numbers(of_offsets(*((UP * 2)[:k] for k in n), trials=trials))[0] == ["10", *caption]
+    for n, trials, caption in (
+        ([8, 8], 5, ["8"]),
+        ([8, 6], 8, ["6", "8"]),
+        ([1, 1], 1, ["1"]),
+    ):
+        assert numbers(of_offsets(*((UP * 2)[:k] for k in n), trials=trials))[0] == [
+            "10",
+            *caption,
+        ]
     eight = [[*its, its[-1] - 0.3, its[-1] - 0.6] for its in (UP, DOWN)]
     caption = numbers(of_offsets(*eight, DOWN, trials=8))[1]
     assert caption[1:3] == ["6", "0.031"]  # the weaker of two tests
 
 
 def test_settings_that_vary_within_a_cell():
-    runs = [(cell, UP) for cell in (planned(), planned() | {"run_id": "other", "model_hidden": 8})]
+    runs = [
+        (cell, UP)
+        for cell in (planned(), planned() | {"run_id": "other", "model_hidden": 8})
+    ]
     _, words = refused(runs, axes={"rows": ["sampler", "learning_rate"]})
-    assert all(name in words for name in ("shifting-bar, PT_10, 0.1, 00", "model_hidden", "--rows"))
+    assert all(
+        name in words
+        for name in ("shifting-bar, PT_10, 0.1, 00", "model_hidden", "--rows")
+    )
     groups = rows_of(build(runs, axes={"groups": ["data", "model_hidden"]}))[::2]
-    assert groups == [["shifting-bar, hidden units 4"], ["shifting-bar, hidden units 8"]]
-    inits = {"00": "zero", "dd^b": "inverse-sigmoid"}  # which follow from offsets: not needed
+    assert groups == [
+        ["shifting-bar, hidden units 4"],
+        ["shifting-bar, hidden units 8"],
+    ]
+    inits = {
+        "00": "zero",
+        "dd^b": "inverse-sigmoid",
+    }  # which follow from offsets: not needed
     varied = product((0, 200), (4, 8), inits.items())
     runs = [
-        (planned(offsets=offsets, init=init, pretraining_epochs=epochs, model_hidden=hidden), UP)
+        (
+            planned(
+                offsets=offsets,
+                init=init,
+                pretraining_epochs=epochs,
+                model_hidden=hidden,
+            ),
+            UP,
+        )
         for epochs, hidden, (offsets, init) in varied
     ]
     table = build(runs)
-    assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
+    assert table.layout.rows == (
+        "sampler",
+        "learning_rate",
+        "model_hidden",
+        "pretraining_epochs",
+    )
     stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "4-200", "8-0", "8-200")]
     assert [row[0] for row in rows_of(table)[1:]] == stubs
 
 
 def test_the_grids_names_are_columns_too():
     sides = [f"sliding_factor_{side}" for side in ("visible", "hidden")]
-    for factors, columns in (([(0.1, 0.1), (0.5, 0.5)], sides[:1]), ([(0.1, 0.1), *BOTH], sides)):
+    for factors, columns in (
+        ([(0.1, 0.1), (0.5, 0.5)], sides[:1]),
+        ([(0.1, 0.1), *BOTH], sides),
+    ):
         cells = [planned(**dict(zip(sides, its, strict=True))) for its in factors]
-        table = build([(cell, UP) for cell in cells], axes={"columns": ["sliding_factor"]})
+        table = build(
+            [(cell, UP) for cell in cells], axes={"columns": ["sliding_factor"]}
+        )
         assert [*table.layout.columns] == columns
 
 
@@ -235,15 +336,22 @@ def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
     assert rows_of(table)[1][1:] == ["12.5 ± 1.9", "22.5 ± 1.9"]
     assert "best='lowest'" in notes_of(table)[1]
     for best, marks in (("lowest", ["bold", ""]), ("highest", ["", "bold"])):
-        assert marks_of(build(RUNS, frame=frame, metric="weight_norm", best=best)) == marks
-    assert refused(RUNS, frame=frame, metric="weight_norm", statistic="max")[0] == "--statistic max"
+        assert (
+            marks_of(build(RUNS, frame=frame, metric="weight_norm", best=best)) == marks
+        )
+    assert (
+        refused(RUNS, frame=frame, metric="weight_norm", statistic="max")[0]
+        == "--statistic max"
+    )
     _, words = refused(RUNS, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
     assert all(word in words for word in ("--metric", "weight_norm"))
 
 
 def test_trials_whose_estimate_is_doubtful_are_counted():
     few = np.where(FRAME["trial"] == 3, 9.9, 10.0)
-    frame = FRAME.assign(effective_sample_size_final=few, evaluate_runs=100, weight_norm_final=1.0)
+    frame = FRAME.assign(
+        effective_sample_size_final=few, evaluate_runs=100, weight_norm_final=1.0
+    )
     plain = notes_of(build(RUNS, frame=frame, metric="weight_norm"))
     doubtful = notes_of(build(RUNS, frame=frame))
     assert [re.findall(r"\d+", note) for note in doubtful if "AIS" in note] == [["2"]]
@@ -259,13 +367,19 @@ def test_a_cell_with_an_impossible_value_is_counted_and_not_compared():
 
 
 def test_only_estimates_get_advice_on_temperatures():
-    ends = "train_log_likelihood_max", "train_log_likelihood_exact", "train_log_likelihood_ais"
+    ends = (
+        "train_log_likelihood_max",
+        "train_log_likelihood_exact",
+        "train_log_likelihood_ais",
+    )
     for methods, metric, advice in (
         (["ais", "exact"], None, True),
         (["exact", "exact"], None, False),
         (["ais", "ais"], "train_log_likelihood_exact", False),
     ):
-        frame = FRAME.assign(evaluate_method=np.repeat(methods, 6), **dict.fromkeys(ends, 0.5))
+        frame = FRAME.assign(
+            evaluate_method=np.repeat(methods, 6), **dict.fromkeys(ends, 0.5)
+        )
         notes = notes_of(build(RUNS, frame=frame, metric=metric))
         (said,) = (note for note in notes if re.search(r"\b12\b.*above 0", note))
         assert ("evaluate.temperatures" in said) == advice
@@ -275,7 +389,9 @@ def test_only_estimates_get_advice_on_temperatures():
 
 def test_a_row_shows_where_mean_and_test_disagree():
     steady = [-5 - i / 100 for i in range(25)]
-    lucky = [value + 1 if i != 7 else -1000.0 for i, value in enumerate(steady)]  # one disaster
+    lucky = [
+        value + 1 if i != 7 else -1000.0 for i, value in enumerate(steady)
+    ]  # one disaster
     table = of_offsets(lucky, steady, trials=25)
     assert numbers(table)[2] == ["1"]
     cells = rows_of(table)[1][1:]
