@@ -1,28 +1,32 @@
 """The field ``data`` of a grid: a data set by name, or files, with their options."""
 
 from collections.abc import Callable, Mapping
-from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Field,
     ValidationError,
     WithJsonSchema,
     model_serializer,
     model_validator,
 )
-from pydantic_core import PydanticKnownError
 
 from cbm_cli.datasets.columns import columns_text
+from cbm_cli.datasets.fields import (
+    Count,
+    FileName,
+    Name,
+    NotNegative,
+    Positive,
+    WholeNumber,
+    about,
+)
 from cbm_cli.datasets.published import SOURCES, DataSource, near, own_file
 from cbm_cli.errors import FieldError
 from cbm_cli.text import (
-    CONTROL,
     LARGEST,
     did_you_mean,
     shortened,
@@ -55,31 +59,6 @@ _HELD = (
 )  # fields of the rows that are held out
 
 
-def about(default: Any, description: str) -> Any:
-    """Return a field with a default."""
-    return Field(default, description=description)
-
-
-def whole(minimum: int) -> Any:
-    """Return the type of a whole number from ``minimum`` on."""
-    return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(whole_number)]
-
-
-def real(**limits: Any) -> Any:
-    """Return the type of a finite number; those that agree in 12 digits, as tables
-    print them, are one.
-    """
-
-    def in_digits(value: float) -> float:
-        if (rounded := float(text_of(value))) == limits.get("lt"):
-            raise PydanticKnownError("less_than", {"lt": rounded})
-        return rounded
-
-    return Annotated[
-        float, Field(allow_inf_nan=False, **limits), AfterValidator(in_digits)
-    ]
-
-
 def _rows_or_share(given: Any) -> Any:
     try:
         number = float("no" if isinstance(given, bool) else whole_number(given))
@@ -92,20 +71,6 @@ def _rows_or_share(given: Any) -> Any:
     return float(text_of(number)) if number < 1 else int(number)
 
 
-def _printable(text: str) -> str:
-    if CONTROL.search(text) or max(map(len, text.encode().split(b"/"))) > 255:
-        raise ValueError(
-            "cannot be a name; use up to 100 letters (files: 255), and no control "
-            "characters"
-        )
-    return text
-
-
-_Name = Annotated[str, Field(max_length=100), AfterValidator(_printable)]
-Count: Any = whole(1)
-WholeNumber: Any = whole(0)
-NotNegative: Any = real(ge=0)
-Positive: Any = real(gt=0)
 _Held = Annotated[int | float, BeforeValidator(_rows_or_share)]
 _ITEMS = {
     "type": ["string", "number", "array"],
@@ -113,12 +78,6 @@ _ITEMS = {
     "minItems": 1,
 }
 _Names = Annotated[str, BeforeValidator(columns_text), WithJsonSchema(_ITEMS)]
-_of_path = BeforeValidator(
-    lambda given: str(given) if isinstance(given, PathLike) else given
-)
-FileName = Annotated[
-    str, Field(min_length=1, max_length=2000), _of_path, AfterValidator(_printable)
-]
 
 
 class DataSpec(BaseModel):
@@ -129,7 +88,7 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: _Name | None = about(
+    name: Name | None = about(
         None, "A data set; with path: what to call it, default: the file's"
     )
     size: Count | None = about(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cbm_cli.datasets.dataset import PARTS
-from cbm_cli.datasets.spec import real
+from cbm_cli.datasets.fields import real
 from cbm_cli.text import WHOLE, whole_numbers
 
 

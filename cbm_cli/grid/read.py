@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from cbm_cli.datasets.spec import Count, WholeNumber
+from cbm_cli.datasets.fields import Count, WholeNumber
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.expand import FIELDS, INSTEAD, PATHS, Reader
 from cbm_cli.grid.fields import Frozen

@@ -19,9 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from cbm_cli.datasets.spec import (
+from cbm_cli.datasets.fields import (
     Count,
-    DataSpec,
     FileName,
     NotNegative,
     Positive,
@@ -29,6 +28,7 @@ from cbm_cli.datasets.spec import (
     about,
     whole,
 )
+from cbm_cli.datasets.spec import DataSpec
 from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.grid.fields import (
     Fraction,

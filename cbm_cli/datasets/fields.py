@@ -1,0 +1,106 @@
+"""Kinds of values that the fields of grids are made of: numbers, names, files."""
+
+from os import PathLike
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticKnownError
+
+from cbm_cli.text import CONTROL, LARGEST, text_of, whole_number
+
+
+def about(default: Any, description: str) -> Any:
+    """Return a field with a default.
+
+    Parameters
+    ----------
+    default : Any
+        Value of the field where a grid does not name it.
+    description : str
+        Words for the reference page and for editors.
+
+    Examples
+    --------
+    >>> about(0.5, "Values above it are on").description
+    'Values above it are on'
+    """
+    return Field(default, description=description)
+
+
+def whole(minimum: int) -> Any:
+    """Return the type of a whole number from ``minimum`` on.
+
+    Parameters
+    ----------
+    minimum : int
+        The least number that is accepted.
+
+    Examples
+    --------
+    >>> from pydantic import TypeAdapter
+    >>> TypeAdapter(whole(1)).validate_python("1e4")
+    10000
+    """
+    limits = Field(ge=minimum, le=LARGEST)
+    return Annotated[int, limits, BeforeValidator(whole_number)]
+
+
+def real(**limits: Any) -> Any:
+    """Return the type of a finite number.
+
+    Numbers that agree in 12 digits, as tables print them, are one number.
+
+    Parameters
+    ----------
+    **limits
+        Limits as Pydantic names them: ``gt``, ``ge``, ``lt``, ``le``.
+
+    Examples
+    --------
+    >>> from pydantic import TypeAdapter
+    >>> TypeAdapter(real(gt=0)).validate_python(0.1 + 0.2)
+    0.3
+    """
+
+    def in_digits(number: float) -> float:
+        rounded = float(text_of(number))
+        if rounded == limits.get("lt"):
+            raise PydanticKnownError("less_than", {"lt": rounded})
+        return rounded
+
+    finite = Field(allow_inf_nan=False, **limits)
+    return Annotated[float, finite, AfterValidator(in_digits)]
+
+
+def printable(text: str) -> str:
+    """Return a text that can name a file or a data set; ValueError for others.
+
+    Examples
+    --------
+    >>> printable("digits")
+    'digits'
+    """
+    longest = max(len(name) for name in text.encode().split(b"/"))
+    if longest > 255 or CONTROL.search(text):
+        raise ValueError(
+            "cannot be a name; use up to 100 letters (files: 255), and no control "
+            "characters"
+        )
+    return text
+
+
+def _as_text(path: Any) -> Any:
+    return str(path) if isinstance(path, PathLike) else path
+
+
+Count: Any = whole(1)
+WholeNumber: Any = whole(0)
+NotNegative: Any = real(ge=0)
+Positive: Any = real(gt=0)
+Name = Annotated[str, Field(max_length=100), AfterValidator(printable)]
+FileName = Annotated[
+    str,
+    Field(min_length=1, max_length=2000),
+    BeforeValidator(_as_text),
+    AfterValidator(printable),
+]
