@@ -6,30 +6,42 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 from typing import Any, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
 
 from cbm_cli.text import harmless, not_computed, valid_json
 
 _COLUMN_WIDTH = 246  # points: \columnwidth of a journal with two columns
+_DIGIT_WIDTH = 4.6  # points, in \small
+_GAP_WIDTH = 7.4  # points, between columns in \small
+_CAPTION_SENTENCES = 2  # of the notes; the others are below the caption
 
-_LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "α": r"$\alpha$",
-    "η": r"$\eta$",
-    "–": "--",
-    "<": "$<$",
-    ">": "$>$",
-    "≤": r"$\le$",
-}
+# A bracket or a star after \\ would be its option.
+_LATEX_SPELLINGS = {character: f"\\{character}" for character in "&%$#_{}"}
+_LATEX_SPELLINGS |= {character: f"{{{character}}}" for character in "[]*"}
+_LATEX_SPELLINGS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
+_LATEX_SPELLINGS |= {"^": r"\textasciicircum{}", "|": r"\textbar{}", "–": "--"}
+_LATEX_SPELLINGS |= {"±": r"$\pm$", "α": r"$\alpha$", "η": r"$\eta$"}
+_LATEX_SPELLINGS |= {"<": "$<$", ">": "$>$", "≤": r"$\le$"}
+_LATEX_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w-]|\.\d)")
 _LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{}}}"}
+# Shrinks what is too wide for the line.
+_LATEX_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+
 _MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
+_MARKDOWN_SPELLINGS = {character: f"\\{character}" for character in "\\`*|~"}
+_MARKDOWN_SPELLINGS |= {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# Underscores around words, brackets of a link, and what begins a heading or a list
+_MARKDOWN_PLACES = re.compile(
+    r"(?<![^\W_])_|_(?![^\W_])|\[(?=[^\]]*\][(\[:])|^(?=[#+-]+(?: |$))"
+)
+
 _TEXT_MARKS = {"": " ", "bold": "*", "underline": "_"}
 
 
@@ -42,13 +54,25 @@ class Label(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Label:
-        """Return the label of plain text."""
-        return cls(text, text, "".join(_LATEX_SPECIAL.get(c, c) for c in text))
+        r"""Return the label of plain text.
+
+        Examples
+        --------
+        >>> Label.of("my_survey & 50%").latex
+        'my\\_survey \\& 50\\%'
+        """
+        text = harmless(text, kept="")
+        return cls(text=text, unicode=text, latex=latex_of(text))
 
     @classmethod
     def join(cls, labels: Iterable[Label], separator: str) -> Label:
         """Return one label of several."""
-        return cls(*map(separator.join, [*zip(*labels, strict=True)] or [()] * 3))
+        parts = list(labels)
+        return cls(
+            text=separator.join(label.text for label in parts),
+            unicode=separator.join(label.unicode for label in parts),
+            latex=separator.join(label.latex for label in parts),
+        )
 
 
 @dataclass(frozen=True)
@@ -64,16 +88,21 @@ class Value:
 
     def around(self, number: str) -> str:
         """Return the whole value with the number spelled as given."""
-        parts = (
-            f" ± {self.spread}",
-            f" ({self.aside})",
-            f" [{self.footnote}]",
-            f" [{self.flags}]",
-        )
-        shown = zip(
-            parts, (self.spread, self.aside, self.footnote, self.flags), strict=True
-        )
-        return number + "".join(part for part, known in shown if known)
+        parts = [number]
+        if self.spread:
+            parts.append(f"± {self.spread}")
+        if self.aside:
+            parts.append(f"({self.aside})")
+        if self.footnote:
+            parts.append(f"[{self.footnote}]")
+        if self.flags:
+            parts.append(f"[{self.flags}]")
+        return " ".join(parts)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number, and no word or dash."""
+        return any(character.isdigit() for character in self.number)
 
 
 Item = Label | Value
@@ -108,29 +137,39 @@ class Sheet:
     @property
     def rows(self) -> list[Sequence[Item]]:
         """The rows of all groups."""
-        return [row for group in self.groups for row in group.rows]
+        return list(chain.from_iterable(group.rows for group in self.groups))
+
+    @property
+    def columns(self) -> list[list[Item]]:
+        """The entries of all rows by column, without the header."""
+        return [[row[i] for row in self.rows] for i in range(len(self.header))]
 
     def widths(self) -> list[int]:
-        """Return the most characters of each column, of the first one with the headings
-        of groups.
+        """Return the width of each column in characters of a terminal, of the first one
+        with the headings of groups.
         """
-        columns = zip(self.header, *self.rows, strict=True)
-        widths = [max(len(_plain(entry)) for entry in column) for column in columns]
-        headings = [
-            len(_plain(group.heading)) for group in self.groups if group.heading
-        ]
-        return [max(widths[0], *headings, 0), *widths[1:]]
+        widths = []
+        for head, entries in zip(self.header, self.columns, strict=True):
+            widths.append(max(cell_len(_plain(entry)) for entry in [head, *entries]))
+        for group in self.groups:
+            if group.heading:
+                widths[0] = max(widths[0], cell_len(_plain(group.heading)))
+        return widths
 
     def render(self, format: str = "text") -> str:
-        """Return the sheet in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold
-        the records.
+        """Return the sheet in one of `FORMATS`; CSV and JSON hold the records.
 
-        Text has ``*`` and ``_`` before marked values.
+        Text has ``*`` and ``_`` before marked values. LaTeX needs booktabs and
+        graphicx, and shrinks a table that is wider than its line.
         """
         if format == "json":
             return valid_json({**self.about, "cells": self.records()}, indent=2) + "\n"
         writers = {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv}
-        return harmless(writers[format](self))
+        write = writers[format]
+        return harmless(write(self))
+
+
+# Text
 
 
 def _plain(entry: Item) -> str:
@@ -140,135 +179,257 @@ def _plain(entry: Item) -> str:
 
 
 def _text(sheet: Sheet) -> str:
-    form = " " + "   ".join(f"{{:{width}}}" for width in sheet.widths())
-    head = form.format(*map(_plain, sheet.header))
-    lines = [sheet.title] if sheet.title else []
-    lines += ["", head, " " + "─" * (len(head) - 1)]
-    for i, group in enumerate(sheet.groups):
-        lines += [""] * (i > 0)
-        lines += [f" {_plain(group.heading)}"] if group.heading else []
-        lines += [form.format(*map(_plain, row)) for row in group.rows]
-    notes = (
-        note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
-        for note in sheet.notes
-    )
-    return "\n".join(line.rstrip() for line in [*lines, "", *notes]) + "\n"
+    widths = sheet.widths()
+    rule = "─" * (sum(widths) + 3 * (len(widths) - 1))
+    lines = []
+    if sheet.title:
+        lines.append(sheet.title.rstrip())
+    lines += ["", _text_line(sheet.header, widths), f" {rule}"]
+    for place, group in enumerate(sheet.groups):
+        if place > 0:
+            lines.append("")
+        if group.heading:
+            lines.append(f" {_plain(group.heading)}")
+        lines += [_text_line(row, widths) for row in group.rows]
+    lines.append("")
+    for note in sheet.notes:
+        note = note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
+        lines.append(note.rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _text_line(row: Sequence[Item], widths: Sequence[int]) -> str:
+    """Return a row whose entries fill their columns, as a terminal shows them."""
+    cells = []
+    for entry, width in zip(row, widths, strict=True):
+        cells.append(set_cell_size(_plain(entry), width))
+    return f" {'   '.join(cells)}".rstrip()
+
+
+# Markdown
+
+
+def markdown_of(text: str) -> str:
+    r"""Return text that Markdown shows as it is: no HTML, links, headings or emphasis.
+
+    Examples
+    --------
+    >>> print(markdown_of("<img src=x>, a*b, my_survey, [x](y)"))
+    &lt;img src=x&gt;, a\*b, my_survey, \[x](y)
+    """
+    characters = " ".join(harmless(text).split())
+    spelled = [_MARKDOWN_SPELLINGS.get(letter, letter) for letter in characters]
+    return _MARKDOWN_PLACES.sub(r"\\\g<0>", "".join(spelled))
 
 
 def _markdown(sheet: Sheet) -> str:
-    blocks = [f"**{sheet.title}**"] if sheet.title else []
+    blocks = []
+    if sheet.title:
+        blocks.append(f"**{markdown_of(sheet.title)}**")
     for group in sheet.groups:
-        blocks += [group.heading.unicode] if group.heading else []
-        rows = [
-            [
-                e.unicode
-                if isinstance(e, Label)
-                else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
-                for e in its
-            ]
-            for its in (sheet.header, *group.rows)
-        ]
-        lines = [" | ".join(cell.replace("|", r"\|") for cell in row) for row in rows]
-        lines.insert(1, " | ".join(["---"] * len(sheet.header)))
-        blocks.append("\n".join(f"| {line} |" for line in lines))
-    return "\n\n".join([*blocks, *sheet.notes]) + "\n"
-
-
-def _latex(sheet: Sheet) -> str:
-    """Write a sheet with aligned decimal points: a number has one column before its
-    point, one after.
-    """
-    columns = [[row[i] for row in sheet.rows] for i in range(len(sheet.header))]
-    values = [
-        [entry for entry in column if isinstance(entry, Value)] for column in columns
-    ]
-    spreads = [max((len(value.spread) for value in its), default=0) for its in values]
-    asides = [max((len(value.aside) for value in its), default=0) for its in values]
-    width = sum(3 if its else 1 for its in values)
-    points = 4.6 * sum(sheet.widths()) + 7.4 * (
-        len(sheet.header) - 1
-    )  # digits and gaps in \small
-    environment = "table*" if points > _COLUMN_WIDTH else "table"
-    form = "".join(r"r@{}l@{\;}l" if its else "l" for its in values)
-
-    rows = iter(
-        " & ".join(map(_latex_cell, row, map(bool, values), spreads, asides)) + r" \\"
-        for row in (sheet.header, *sheet.rows)
-    )
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        rf"\begin{{{environment}}}",
-        r"\centering",
-        r"\small",
-    ]
-    lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule", next(rows)]
-    for group in sheet.groups:
-        lines.append(r"\midrule")
         if group.heading:
-            lines.append(
-                rf"\multicolumn{{{width}}}{{l}}{{\emph{{{group.heading.latex}}}}} \\"
-            )
-        lines += islice(rows, len(group.rows))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    if sheet.notes:
-        lines.append(rf"\caption{{{Label.of(' '.join(sheet.notes)).latex}}}")
-    if name := re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name):
-        lines.append(rf"\label{{tab:{name}}}")
-    return "\n".join([*lines, rf"\end{{{environment}}}"]) + "\n"
+            blocks.append(markdown_of(group.heading.unicode))
+        rule = "| " + " | ".join("---" for _ in sheet.header) + " |"
+        lines = [_markdown_line(sheet.header), rule]
+        lines += [_markdown_line(row) for row in group.rows]
+        blocks.append("\n".join(lines))
+    blocks += [markdown_of(note) for note in sheet.notes]
+    return "\n\n".join(blocks) + "\n"
 
 
-def _latex_cell(entry: Item, valued: bool, spread: int, aside: int) -> str:
-    if isinstance(entry, Label):
-        return rf"\multicolumn{{3}}{{c}}{{{entry.latex}}}" if valued else entry.latex
-    flags = rf"$^{{\mathrm{{{entry.footnote}}}}}$" if entry.footnote else ""
-    flags += f" [{Label.of(entry.flags).latex}]" if entry.flags else ""
-    if not any(c.isdigit() for c in entry.number):
-        return rf"\multicolumn{{3}}{{c}}{{{Label.of(entry.number).latex}{flags}}}"
-    before, point, behind = in_powers(entry.number).partition(".")
-    before = before.replace("≤ ", r"\le ")
-    number = [
-        _LATEX_MARKS[entry.mark].format(part) if part else ""
-        for part in (before, point + behind)
-    ]
-    tail = ""
-    for form, text, width in (
-        (r"\pm {}", entry.spread, spread),
-        (r"\;({})", entry.aside, aside),
-    ):
-        missing = width - len(
-            text
-        )  # space for the digits of wider entries of the column
-        space = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
-        tail += (
-            form.format(space + (r"\mbox{--}" if text == "–" else in_powers(text)))
-            if text
-            else ""
-        )
-    return f"${number[0]}$ & ${number[1]}$ & " + (f"${tail}$" if tail else "") + flags
+def _markdown_line(row: Sequence[Item]) -> str:
+    cells = []
+    for entry in row:
+        if isinstance(entry, Label):
+            cells.append(markdown_of(entry.unicode))
+        else:
+            number = _MARKDOWN_MARKS[entry.mark].format(entry.number)
+            spread = markdown_of(entry.around("."))
+            cells.append(number + spread.removeprefix("."))
+    return f"| {' | '.join(cells)} |"
+
+
+# LaTeX
+
+
+def latex_of(text: str) -> str:
+    r"""Return text as LaTeX sets it: special characters escaped, and negative numbers
+    and powers of ten as mathematics.
+
+    Examples
+    --------
+    >>> print(latex_of("my_survey & 50%: p = 6e-08, at most -21.3"))
+    my\_survey \& 50\%: p = $6 \times 10^{-8}$, at most $-21.3$
+    """
+    escaped = "".join(_LATEX_SPELLINGS.get(letter, letter) for letter in text)
+    separate = escaped.replace("--", "-{}-") if "--" in text else escaped
+    return _LATEX_NUMBER.sub(_latex_number, separate)
+
+
+def _latex_number(match: re.Match[str]) -> str:
+    """Return a number within text; plain digits need no mathematics."""
+    number = match[0]
+    if number.startswith("-") or "e" in number:
+        return f"${in_powers(number)}$"
+    return number
 
 
 def in_powers(number: str) -> str:
-    r"""Spell a number as LaTeX sets it: ``1.088e-08`` as ``1.088 \times 10^{-8}``."""
-    return re.sub(
-        r"e([+-]?)0*(\d+)$",
-        lambda e: rf" \times 10^{{{e[1].strip('+')}{e[2]}}}",
-        number,
-    )
+    r"""Spell a number as LaTeX sets it.
+
+    Examples
+    --------
+    >>> print(in_powers("1.088e-08"))
+    1.088 \times 10^{-8}
+    """
+    match = re.fullmatch(r"(.*)e\+?(-?)0*(\d+)", number)
+    if match is None:
+        return number
+    digits, sign, exponent = match.groups()
+    return rf"{digits} \times 10^{{{sign}{exponent}}}"
+
+
+class _Parts(NamedTuple):
+    """Which parts the values of a column have; all false if it has no values."""
+
+    number: bool
+    spread: bool
+    aside: bool
+    flags: bool
+
+    @classmethod
+    def of(cls, entries: Sequence[Item]) -> _Parts:
+        values = [entry for entry in entries if isinstance(entry, Value)]
+        return cls(
+            number=bool(values),
+            spread=any(value.spread for value in values),
+            aside=any(value.aside for value in values),
+            flags=any(value.flags or value.footnote for value in values),
+        )
+
+    @property
+    def form(self) -> str:
+        """The columns of LaTeX: before and after each decimal point, and of signs."""
+        if not self.number:
+            return "l"
+        form = "r@{}l"
+        if self.spread:
+            form += r"@{\,}c@{\,}r@{}l"
+        if self.aside:
+            form += r"@{\;}r"
+        if self.flags:
+            form += "@{}l"
+        return form
+
+    @property
+    def width(self) -> int:
+        """The number of these columns."""
+        if not self.number:
+            return 1
+        return 2 + 3 * self.spread + self.aside + self.flags
+
+
+def _latex(sheet: Sheet) -> str:
+    """Write a sheet whose numbers are aligned at their decimal points.
+
+    The first sentences of the notes are the caption, and the others small print below.
+    """
+    parts = [_Parts.of(entries) for entries in sheet.columns]
+    if not sheet.rows:
+        parts = [_Parts.of([]) for _ in sheet.header]
+    gaps = _GAP_WIDTH * (len(sheet.header) - 1)
+    points = _DIGIT_WIDTH * sum(sheet.widths()) + gaps
+    environment = "table*" if points > _COLUMN_WIDTH else "table"
+    form = "".join(part.form for part in parts)
+    lines = [
+        r"% needs \usepackage{booktabs,graphicx}",
+        rf"\begin{{{environment}}}",
+        r"\centering",
+        r"\small",
+        _LATEX_FIT,
+        rf"\begin{{tabular}}{{{form}}}",
+        r"\toprule",
+        _latex_line(sheet.header, parts),
+    ]
+    for group in sheet.groups:
+        lines.append(r"\midrule")
+        if group.heading:
+            width = sum(part.width for part in parts)
+            heading = rf"\emph{{{group.heading.latex}}}"
+            lines.append(rf"\multicolumn{{{width}}}{{l}}{{{heading}}} \\")
+        lines += [_latex_line(row, parts) for row in group.rows]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
+    sentences = re.split(r"(?<=\.) (?=[A-Z≤])", " ".join(sheet.notes).strip())
+    caption = latex_of(" ".join(sentences[:_CAPTION_SENTENCES]))
+    note = latex_of(" ".join(sentences[_CAPTION_SENTENCES:]))
+    if caption:
+        lines.append(rf"\caption{{{caption}}}")
+    if name := re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name):
+        lines.append(rf"\label{{tab:{name}}}")
+    if note:
+        lines.append(rf"\parbox{{\linewidth}}{{\footnotesize {note}}}")
+    lines.append(rf"\end{{{environment}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _latex_line(row: Sequence[Item], parts: Sequence[_Parts]) -> str:
+    cells = [_latex_cell(entry, part) for entry, part in zip(row, parts, strict=True)]
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_cell(entry: Item, parts: _Parts) -> str:
+    if isinstance(entry, Label):
+        if not parts.number:
+            return entry.latex
+        return rf"\multicolumn{{{parts.width}}}{{c}}{{{entry.latex}}}"
+    flags = ""
+    if entry.footnote:
+        flags += rf"$^{{\mathrm{{{entry.footnote}}}}}$"
+    if entry.flags:
+        flags += f" {latex_of(f'[{entry.flags}]')}"
+    if not entry.is_number:
+        words = latex_of(entry.number) + flags
+        return rf"\multicolumn{{{parts.width}}}{{c}}{{{words}}}"
+    number = entry.number.replace("≤ ", r"\le ")
+    cells = _at_point(number, mark=_LATEX_MARKS[entry.mark])
+    if parts.spread:
+        sign = r"$\pm$" if entry.spread else ""
+        cells += [sign, *_at_point(entry.spread)]
+    if parts.aside:
+        cells.append(f"({_mathematics(entry.aside)})" if entry.aside else "")
+    if parts.flags:
+        cells.append(flags)
+    return " & ".join(cells)
+
+
+def _at_point(number: str, mark: str = "{}") -> list[str]:
+    """Return what is before the decimal point of a number, and the rest."""
+    before, point, after = in_powers(number).partition(".")
+    return [_mathematics(before, mark), _mathematics(point + after, mark)]
+
+
+def _mathematics(number: str, mark: str = "{}") -> str:
+    if number == "–":
+        return "--"
+    return f"${mark.format(in_powers(number))}$" if number else ""
+
+
+# CSV
 
 
 def _csv(sheet: Sheet) -> str:
     stream, records = io.StringIO(), sheet.records()
-    if records:
-        writer = csv.DictWriter(stream, [*records[0]], lineterminator="\n")
-        writer.writeheader()
-        for row in records:
-            known = {
-                name: value for name, value in row.items() if value == value
-            }  # not NaN
-            writer.writerow(
-                {
-                    name: f"{it:.10g}" if isinstance(it, float) else not_computed(it)
-                    for name, it in known.items()
-                }
-            )
+    if not records:
+        return ""
+    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: _csv_field(value) for name, value in record.items()})
     return stream.getvalue()
+
+
+def _csv_field(value: Any) -> Any:
+    """Return what stands for a value: nothing for NaN, and ten digits of a number."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.10g}"
+    return not_computed(value)
