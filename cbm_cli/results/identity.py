@@ -1,7 +1,8 @@
 """Run-ids: a readable prefix and a hash of everything that changes the numbers.
 
 Names are labels: of data sets, of files, and of the experiment that trials start from.
-What they hold counts.
+What they hold counts. A field with its default is not part of a hash, so that a new
+field with a neutral default renames no run.
 """
 
 import hashlib
@@ -11,15 +12,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cbm_cli.grid.settings import Data, Settings
+from cbm_cli.grid.settings import Evaluate, Settings
 from cbm_cli.kernels import KERNEL_VERSION
 
-_READABLE = (
-    240  # characters of the readable part; names of folders have at most 255 bytes
-)
-# Columns of settings whose content is part of the identity instead of their text
-_BY_CONTENT = {"data", *(f"data_{field}" for field in Data.model_fields)}
-_BY_CONTENT |= {"start_from_path", "start_from_experiment", "record_what"}
+# Characters of the readable part; names of folders have at most 255 bytes.
+_READABLE = 240
+_HASH = 10  # digits of a hash in a name
+# Fields whose content is part of the identity instead of their text
+_LABELS: Any = {
+    "data": True,
+    "start_from": {"path", "experiment"},
+    "record": {"what"},
+}
+_LENGTH = ("updates", "epochs")
 
 
 def run_ids(
@@ -43,45 +48,86 @@ def run_ids(
         function count.
     start : str
         What trials start from: the SHA-256 of a file, or the run-id of other trials.
+
+    Examples
+    --------
+    >>> settings = Settings(
+    ...     data={"name": "bars-and-stripes", "size": 2},
+    ...     model={"kind": "rbm", "hidden": 4},
+    ...     offsets="dd^b_s",
+    ...     sampler="PCD-1",
+    ...     learning_rate=0.1,
+    ...     updates=100,
+    ... )
+    >>> run_ids(settings, base_seed=1, data_digest="")[0][:-10]
+    'rbm-4_dd-b-s_PCD-1_0.1_'
     """
-    facts = {
-        name: value for name, value in settings.row().items() if name not in _BY_CONTENT
+    facts: dict[str, Any] = {
+        "settings": changes_of(settings),
+        "seed": base_seed,
+        "data": data_digest,
     }
-    if facts["early_stopping_metric"] is None:  # as before there was one
-        del facts["early_stopping_metric"]
-    rate = str(settings.learning_rate).replace(",", "").replace(" ", "-")
-    facts["records"] = [
-        (name.rpartition(":")[2], recorders[name]) if name in recorders else name
-        for name in settings.record.names
-    ]
-    words = (
-        f"{settings.model.kind}-{settings.model.hidden}",
-        settings.offsets,
-        settings.sampler_name,
-    )
-    plain = (
-        re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-"))
-        for word in words
-    )
-    readable = "_".join((*plain, rate))[:_READABLE]
-    own, shared = (
-        _hash_of(it, start, base_seed, data_digest)
-        for it in (facts, facts | _NO_LENGTH)
-    )
-    return f"{readable}_{own}", f"{readable}_{shared}"
+    if settings.record.names:
+        facts["records"] = [
+            _record_fact(name, recorders) for name in settings.record.names
+        ]
+    if start:
+        facts["start"] = start
+    without_length = dict(facts["settings"])
+    for field in _LENGTH:
+        without_length.pop(field, None)
+    prefix = _readable(settings)
+    shared = _hash_of(facts | {"settings": without_length})
+    return f"{prefix}_{_hash_of(facts)}", f"{prefix}_{shared}"
 
 
-_NO_LENGTH = {"updates": None, "epochs": None}
+def changes_of(settings: Settings) -> dict[str, Any]:
+    """Return the fields of settings that have no default or another value, as a grid
+    gives them.
+
+    Names of data, files, experiments and recorders are left out. The interval of
+    evaluations is always there, since its default depends on the unit of the length.
+    """
+    bare = settings.model_copy(update={"evaluate": Evaluate()})
+    evaluate: dict[str, Any] = {"every": settings.every}
+    if settings.evaluation == bare.evaluation:
+        evaluate["method"] = None
+    if settings.temperatures == bare.temperatures:
+        evaluate["temperatures"] = None
+    plain = settings.evaluate.model_copy(update=evaluate)
+    return settings.model_copy(update={"evaluate": plain}).model_dump(
+        mode="json", exclude=_LABELS, exclude_defaults=True
+    )
+
+
+def _record_fact(name: str, texts: Mapping[str, str]) -> str | list[str]:
+    """Return what counts of a recorder: its name, or of the user's own its function
+    and the text of its file.
+    """
+    if name not in texts:
+        return name
+    return [name.rpartition(":")[2], texts[name]]
+
+
+def _readable(settings: Settings) -> str:
+    """Return the part of a run-id that people read."""
+    machine = f"{settings.model.kind}-{settings.model.hidden}"
+    words = []
+    for word in (machine, settings.offsets, settings.sampler_name):
+        dashed = word.replace("^", "-").replace("_", "-")
+        words.append(re.sub(r"[^A-Za-z0-9.-]", "", dashed))
+    words.append(str(settings.learning_rate).replace(",", "").replace(" ", "-"))
+    return "_".join(words)[:_READABLE]
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Return the name of the folder of pre-trained layers, from everything that decides
     their values.
     """
-    return f"{facts['model'][:_READABLE]}_{_hash_of(facts, base_seed, data_digest)}"
+    digest = _hash_of({"layers": facts, "seed": base_seed, "data": data_digest})
+    return f"{facts['model'][:_READABLE]}_{digest}"
 
 
-def _hash_of(*facts: Any) -> str:
-    return hashlib.sha256(
-        json.dumps([*facts, KERNEL_VERSION], sort_keys=True).encode()
-    ).hexdigest()[:10]
+def _hash_of(facts: Mapping[str, Any]) -> str:
+    text = json.dumps({**facts, "kernel": KERNEL_VERSION}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH]

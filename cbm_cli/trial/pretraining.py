@@ -21,6 +21,7 @@ from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Layered
 from cbm_cli.results import Progress
+from cbm_cli.results.identity import changes_of
 from cbm_cli.trial.start import (
     first_machine,
     layout_of,
@@ -160,15 +161,14 @@ def pretraining_facts(settings: Settings) -> dict | None:
     """
     if not settings.pretraining.epochs:
         return None
-    layers = settings.model.layers - 1
-    return {
+    layers = range(settings.model.layers - 1)
+    facts: dict = {
         "model": settings.model.hidden,
-        "doubling": settings.pretraining.doubling,
-        "layers": [
-            _settings_of(settings, k, 1).model_dump(mode="json", exclude={"data"})
-            for k in range(layers)
-        ],
+        "layers": [changes_of(_settings_of(settings, k, 1)) for k in layers],
     }
+    if not settings.pretraining.doubling:
+        facts["doubling"] = False
+    return facts
 
 
 def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:

@@ -15,7 +15,7 @@ from cbm_cli.cli import main
 from cbm_cli.cli.options import Whole
 from cbm_cli.datasets.loading import load_source
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.settings import Evaluate, Model, Settings
 from cbm_cli.grid.words import with_name
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
@@ -257,33 +257,93 @@ def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own():
         assert [*zip(firsts, map(pytest.approx, rates), strict=True)] == pieces
 
 
+def digest_of(run_id):
+    return run_id.rpartition("_")[2]
+
+
 @pytest.mark.parametrize("kind", MACHINES)
-def test_a_run_id_is_the_hash_of_all_columns_and_another_that_of_all_but_the_length(
+def test_run_id_hashes_what_differs_from_defaults_and_the_course_all_but_the_length(
     kind,
 ):
     """Any other facts would give all trials new names, and run them again."""
     (settings,) = cells(kind)
-    labels = (
-        "early_stopping_metric",
-        "start_from_path",
-        "start_from_experiment",
-        "record_what",
+    fields = yaml.safe_load(grid_text(kind))["experiments"]["toy"]
+    changes = {
+        name: value
+        for name, value in settings.model_dump(mode="json").items()
+        if name in fields and name != "data"
+    }
+    changes["evaluate"] = {"every": settings.every}
+    without_length = {
+        name: value
+        for name, value in changes.items()
+        if name not in ("updates", "epochs")
+    }
+    names = run_ids(settings, 1, "digest")
+    for run_id, facts in zip(names, (changes, without_length), strict=True):
+        whole = {"settings": facts, "seed": 1, "data": "digest"}
+        text = json.dumps(whole | {"kernel": KERNEL_VERSION}, sort_keys=True)
+        assert digest_of(run_id) == hashlib.sha256(text.encode()).hexdigest()[:10]
+    assert names[0] != names[1]
+
+
+class NewModel(Model):
+    units: str = "binary"
+
+
+class NewEvaluate(Evaluate):
+    reverse: bool = False
+
+
+class NewSettings(Settings):
+    model: NewModel
+    evaluate: NewEvaluate = NewEvaluate()
+    ladder: float | None = None
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_new_field_with_a_neutral_default_renames_no_run(kind):
+    given = cells(kind)[0].model_dump(mode="json", exclude_defaults=True)
+    old, new = Settings(**given), NewSettings(**given)
+    assert new.ladder is None
+    assert new.model.units == "binary"
+    assert run_ids(new, 1, "digest") == run_ids(old, 1, "digest")
+    changes = (
+        {"ladder": 2.0},
+        {"model": given["model"] | {"units": "spins"}},
+        {"evaluate": {"reverse": True}},
     )
-    columns = {
-        name: value for name, value in settings.row().items() if name not in labels
-    }
-    columns = {
-        name: value for name, value in columns.items() if name.split("_")[0] != "data"
-    }
-    columns["records"] = settings.record.names
-    lengths = {}, {"updates": None, "epochs": None}
-    for run_id, length in zip(run_ids(settings, 1, "digest"), lengths, strict=True):
-        text = json.dumps(
-            [columns | length, "", 1, "digest", KERNEL_VERSION], sort_keys=True
-        )
-        assert (
-            run_id.rpartition("_")[2] == hashlib.sha256(text.encode()).hexdigest()[:10]
-        )
+    names = [run_ids(NewSettings(**given | one), 1, "digest")[0] for one in changes]
+    assert len({run_ids(old, 1, "digest")[0], *names}) == 4
+
+
+def test_default_that_is_written_out_is_the_same_run():
+    same = [
+        {},
+        {"momentum": 0},
+        {"evaluate": {"every": "50 updates"}},
+        {"evaluate": {"method": "exact"}},
+        {"batch": 100, "shuffle": True, "sliding_factor": 0.01},
+    ]
+    rate = {"learning_rate": 0.1}
+    assert len({run_ids(Settings(**PLAIN, **rate, **one), 1, "") for one in same}) == 1
+    ais = {"method": "ais", "temperatures": 14_500, "runs": 100}
+    usual, other = {"method": "ais"}, ais | {"temperatures": 14_501}
+    names = [
+        run_ids(Settings(**PLAIN, **rate, evaluate=one), 1, "")
+        for one in (ais, usual, other)
+    ]
+    assert names[0] == names[1] != names[2]
+
+
+def test_trainings_with_other_evaluations_share_no_end():
+    fields = {**PLAIN, "learning_rate": 0.1}
+    in_updates = run_ids(Settings(**fields), 1, "")
+    longer = run_ids(Settings(**fields | {"updates": 90}), 1, "")
+    in_epochs = run_ids(Settings(**fields | {"updates": None, "epochs": 9}), 1, "")
+    assert in_updates[0] != longer[0]
+    assert in_updates[1] == longer[1]
+    assert in_epochs[1] != longer[1]  # it is evaluated every epoch
 
 
 def test_numbers_that_print_alike_are_one_setting():
