@@ -17,26 +17,28 @@ from typing import Any
 
 import click
 
+from cbm_cli.cli.output import note
 from cbm_cli.errors import CbmError
 from cbm_cli.text import __version__, harmless
 
-# Modules of the commands, imported on use; each command has the name of its function.
-_COMMANDS: Any = {
-    "init": "show",
-    "run": "run",
-    "ls": "show",
-    "best": "show",
-    "table": "table",
-    "plot": "table",
-    "report": "table",
-    "evaluate": "evaluate",
-    "sample": "machine",
-    "features": "machine",
-    "verify": "run",
-    "export": "machine",
-    "data": "data",
-    "schema": "show",
-}
+# In the order of --help. Each is a function in the module of its name, which is
+# imported when the command is used.
+_COMMANDS = (
+    "init",
+    "run",
+    "ls",
+    "best",
+    "table",
+    "plot",
+    "report",
+    "evaluate",
+    "sample",
+    "features",
+    "verify",
+    "export",
+    "data",
+    "schema",
+)
 _OF_OUTPUT = (
     errno.EPIPE,
     errno.ENOSPC,
@@ -51,35 +53,31 @@ class _Group(click.Group):
     """Commands that are imported on use; errors become a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands]
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        module: Any = self.commands.get(name)
-        return module and getattr(import_module(f"cbm_cli.cli.{module}"), name)
+        if name not in _COMMANDS:
+            return None
+        return getattr(import_module(f"cbm_cli.cli.{name}"), name)
 
     def main(self, *args: Any, **options: Any) -> Any:
-        for name in ("stdout", "stderr"):
-            if getattr(sys, name) is None:  # closed
-                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-            with suppress(AttributeError):  # a stream of another type
-                getattr(sys, name).reconfigure(errors="replace")
+        _make_usable("stdout")
+        _make_usable("stderr")
         try:
             return super().main(*args, **options)
         except OSError as error:  # for a closed pipe Click ends quietly
-            if not _is_output(error):
+            if not _is_of_output(error):
                 raise
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), 1
-            )  # Python writes the rest when it ends
-            click.echo(
-                f"Error: the output cannot be written: {error.strerror}", err=True
-            )
+            # Python writes the rest when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            problem = f"the output cannot be written: {error.strerror}"
+            click.echo(f"Error: {problem}", err=True)
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
         with suppress(ValueError):  # not in the main thread
             # as after an error, so that files are completed
-            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+            signal.signal(signal.SIGTERM, _end)
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -89,38 +87,53 @@ class _Group(click.Group):
         except Exception as error:
             if os.environ.get("CBM_DEBUG", "0") not in ("", "0"):
                 traceback.print_exc()
-            if _is_output(error):
+            if _is_of_output(error):
                 raise
-            words, code = str(error), getattr(error, "exit_code", CbmError.exit_code)
-            if isinstance(error, MemoryError):
-                remedy = (
-                    "use smaller data, machines, batches or fewer chains, or "
-                    "fewer worker processes"
-                )
-                words = f"there is not enough memory ({error}); {remedy}"
-            elif isinstance(error, OSError):
-                words = (
-                    f"{error.filename or 'system'}: {error.strerror}; check the "
-                    "file and its permissions"
-                )
-            elif not isinstance(error, CbmError):
-                words, code = f"unforeseen {type(error).__name__}: {error}", 1
-                words += (
-                    "; finished trials are kept; CBM_DEBUG=1 in front of cbm "
-                    "shows where"
-                )
-            complaint: Any = click.ClickException(harmless(words))
+            message, code = _message_of(error)
+            complaint: Any = click.ClickException(harmless(message))
             complaint.exit_code = code
             raise complaint from None
 
 
-def _is_output(error: BaseException) -> bool:
+def _make_usable(name: str) -> None:
+    """Let a standard stream take any text, though it is closed or of another type."""
+    if getattr(sys, name) is None:  # closed
+        setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    with suppress(AttributeError):  # a stream of another type
+        getattr(sys, name).reconfigure(errors="replace")
+
+
+def _end(number: int, _: object) -> None:
+    sys.exit(128 + number)
+
+
+def _is_of_output(error: BaseException) -> bool:
     """Whether an error is of stdout, which is closed or on a full disk: others name
     their file.
     """
     return (
         isinstance(error, OSError) and not error.filename and error.errno in _OF_OUTPUT
     )
+
+
+def _message_of(error: Exception) -> tuple[str, int]:
+    """Return what to print of an error, and the exit code of the program."""
+    if isinstance(error, CbmError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        remedy = (
+            "use smaller data, machines, batches or fewer chains, or fewer worker "
+            "processes"
+        )
+        message = f"there is not enough memory ({error}); {remedy}"
+        return message, CbmError.exit_code
+    if isinstance(error, OSError):
+        place = error.filename or "system"
+        problem = error.strerror or str(error) or type(error).__name__
+        message = f"{place}: {problem}; check the file and its permissions"
+        return message, CbmError.exit_code
+    remedy = "finished trials are kept; CBM_DEBUG=1 in front of cbm shows where"
+    return f"unforeseen {type(error).__name__}: {error}; {remedy}", 1
 
 
 @click.group(
@@ -130,15 +143,23 @@ def _is_output(error: BaseException) -> bool:
 @click.version_option(__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
-    atexit.register(
-        gc.freeze
-    )  # Python ends at once: it looks for no garbage in all that was imported
+    # Python ends at once: it looks for no garbage in all that was imported.
+    atexit.register(gc.freeze)
     gc.set_threshold(100_000)  # planning makes many objects, and little garbage
-    os.environ.pop(
-        "MPLBACKEND", None
-    )  # pictures are files, and need no backend, known or not
-    warn = cache(lambda text: click.echo(f"warning: {text}", err=True))  # each once
-    warnings.showwarning = lambda message, *_: warn(str(message))
+    # Pictures are files, and need no backend, known or not.
+    os.environ.pop("MPLBACKEND", None)
+    warnings.showwarning = _show_warning
 
 
-main.commands = _COMMANDS
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    _warn(str(message))
+
+
+@cache
+def _warn(text: str) -> None:
+    """Print a warning, each once."""
+    note(f"warning: {text}")
+
+
+# Click looks here for names that are close to a misspelt one.
+main.commands = dict.fromkeys(_COMMANDS, main)

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -35,72 +36,64 @@ def list_(names: tuple[str, ...]) -> None:
     """
     from cbm_cli.datasets.fetch import catalogue
 
-    entries, rows, damaged = (
-        catalogue(*[_source(name).name for name in names]),
-        [],
-        list[str](),
-    )
-    for entry in entries:
-        if names:
+    entries = catalogue(*[_source(name).name for name in names])
+    if names:
+        for entry in entries:
             _describe(entry)
-        source, file = entry.source, next(iter(entry.files), None)
-        sizes = " + ".join(f"{count:,}" for count in source.rows.values())
-        ones = "?" if source.ones is None else f"{source.ones:.1%}"
-        where = (
-            str(file.path.parent)
-            if entry.state == "ok" and file and file.path
-            else entry.state
-        )
-        rows.append(
-            (
-                source.written,
-                f"{sizes} x {source.width}",
-                ones,
-                where,
-                source.description,
-            )
-        )
-        if entry.state == "damaged":
-            damaged += [
-                f"{source.name}: {it.path}: {it.verdict}"
-                for it in entry.files
-                if it.verdict != "ok"
-            ]
-    missing = [entry.source.name for entry in entries if entry.state == "missing"]
-    if not names:
-        print_list(("write in a grid", "rows x width", "ones", "where", "about"), rows)
-        for problem in damaged:
-            note(f"\n{problem}")
-        if missing:
-            more = "`cbm data fetch NAME` gets one, `cbm data list NAME` says more."
-            note(f"\nMissing: {' '.join(missing)}. {more}")
-    if damaged:
+    else:
+        _list(entries)
+    if any(entry.state == "damaged" for entry in entries):
         raise SystemExit(1)
+
+
+def _list(entries: Sequence[Listing]) -> None:
+    """Print a line for each data set, then what is damaged or missing."""
+    rows = []
+    for entry in entries:
+        source = entry.source
+        sizes = " + ".join(f"{rows:,}" for rows in source.rows.values())
+        ones = "?" if source.ones is None else f"{source.ones:.1%}"
+        size = f"{sizes} x {source.width}"
+        place = _place_of(entry)
+        rows.append((source.written, size, ones, place, source.description))
+    print_list(("write in a grid", "rows x width", "ones", "where", "about"), rows)
+    for entry in entries:
+        if entry.state == "damaged":
+            for file in entry.files:
+                if file.verdict != "ok":
+                    note(f"\n{entry.source.name}: {file.path}: {file.verdict}")
+    missing = [entry.source.name for entry in entries if entry.state == "missing"]
+    if missing:
+        remedy = "`cbm data fetch NAME` gets one, `cbm data list NAME` says more."
+        note(f"\nMissing: {' '.join(missing)}. {remedy}")
+
+
+def _place_of(entry: Listing) -> str:
+    """Return the folder of a data set that is here, or its state."""
+    if entry.state == "ok" and entry.files and entry.files[0].path:
+        return str(entry.files[0].path.parent)
+    return entry.state
 
 
 def _describe(entry: Listing) -> None:
     """Print the record of a data set, a line for each field."""
     source = entry.source
     lines = [("about", source.description), ("in a grid", f"data: {source.written}")]
-    lines += [
-        (part, f"{rows:,} rows of {source.width}") for part, rows in source.rows.items()
-    ]
-    lines.append(
-        (
-            "ones",
-            "not known without the files"
-            if source.ones is None
-            else f"{source.ones:.2%}",
-        )
-    )
-    words = (
-        ("source", "home", "cite", "licence", "remark") if source.forms else ("source",)
-    )
-    lines += [(word, getattr(source, word)) for word in words if getattr(source, word)]
+    for part, rows in source.rows.items():
+        lines.append((part, f"{rows:,} rows of {source.width}"))
+    if source.ones is None:
+        lines.append(("ones", "not known without the files"))
+    else:
+        lines.append(("ones", f"{source.ones:.2%}"))
+    fields = ["source"]
+    if source.forms:
+        fields += ["home", "cite", "licence", "remark"]
+    for field in fields:
+        if getattr(source, field):
+            lines.append((field, getattr(source, field)))
     lines.append(("state", entry.state))
-    lines += [
-        ("file", f"{file.path or file.stem}: {file.verdict}") for file in entry.files
-    ]
+    for file in entry.files:
+        lines.append(("file", f"{file.path or file.stem}: {file.verdict}"))
     if entry.state == "missing":
         lines.append(("looked in", ", ".join(map(str, source.folders))))
     print_list(("name", source.name), lines)
@@ -116,28 +109,37 @@ def fetch(names: tuple[str, ...]) -> None:
     download starts again; complete files stay.
     """
     from cbm_cli.datasets.fetch import fetch
+
+    problems = []
+    for name in _with_downloads(names):  # a failed one does not stop the others
+        try:
+            folder, is_new = fetch(name, note)
+        except CbmError as error:
+            problems.append(str(error))
+            continue
+        state = "fetched into" if is_new else "is here already:"
+        note(f"{name}: {state} {folder}")
+    if problems:
+        raise CbmError("\n".join(problems))
+
+
+def _with_downloads(names: Iterable[str]) -> list[str]:
+    """Return the data sets that names stand for, each once; CbmError for one without
+    files.
+    """
     from cbm_cli.datasets.published import SOURCES
 
-    every = [name for name, source in SOURCES.items() if source.downloads]
-    wanted = list(
-        dict.fromkeys(
-            one for name in names for one in (every if name == "all" else [name])
-        )
-    )
+    wanted: dict[str, None] = {}
+    for name in names:
+        if name == "all":
+            every = [key for key, source in SOURCES.items() if source.downloads]
+            wanted |= dict.fromkeys(every)
+        else:
+            wanted[name] = None
     for name in wanted:
         if not _source(name).forms:
             raise CbmError(f"{name} is generated; it has no files")
-    problems = []
-    for name in wanted:  # one that fails does not stop the others
-        try:
-            folder, fetched = fetch(name, note)
-            note(
-                f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}"
-            )
-        except CbmError as error:
-            problems.append(error)
-    if problems:
-        raise CbmError("\n".join(map(str, problems)))
+    return list(wanted)
 
 
 def _source(name: str) -> DataSource:

@@ -5,7 +5,7 @@ cost of auto encoders.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
@@ -14,21 +14,24 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cbm_cli.cli.options import Pairs, Target, command, folder_of_data, results_and
+from cbm_cli.cli import options
+from cbm_cli.cli.options import Pairs, Whole, command, folder_of_data
 from cbm_cli.cli.output import live, note, print_list, say
+from cbm_cli.cli.target import Target, results_and
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels.sharing import cores
 from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:
     from cbm_cli.execution.evaluate import Evaluated
+    from cbm_cli.machines.files import Layered
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Store
+    from cbm_cli.results.journal import Manifest
 
-# Options of a part of the methods
-_HOW = ("temperatures", "runs", "subsample", "seed")
-_OF_METHODS = {"temperatures": ("ais",), "runs": ("ais",), "seed": ("exact", "ais")}
-_HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
+# Options that are for some of the methods
+_METHODS = {"temperatures": ("ais",), "runs": ("ais",), "seed": ("exact", "ais")}
+_HIDDEN = ("standard_error", "_doubtful")  # columns without means in the list of cells
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
     "log_likelihood_at_most": "at most",
@@ -39,13 +42,44 @@ _QUANTITIES = {
 }
 
 
-@command(*_HOW, *("exact", "ais", "pseudo", "select", "data", "jobs", "again", "json"))
+@command
+@click.option(
+    "--temperatures", type=Whole(3), help="Default: 14500; for deep machines 29000."
+)
+@click.option("--runs", type=Whole(2), default=100, help="Independent runs of AIS.")
+@click.option(
+    "--rows", type=Whole(1), help="Evaluate a fixed subsample of this many rows."
+)
+@options.seed
+@click.option(
+    "--exact", "method", flag_value="exact", help="Sum over all states (default)."
+)
+@click.option(
+    "--ais",
+    "method",
+    flag_value="ais",
+    help="Estimate by annealed importance sampling.",
+)
+@click.option(
+    "--pseudo", "method", flag_value="pseudo", help="Pseudo-likelihood of an RBM."
+)
+@options.select
+@options.data(
+    "NAME|FILE|DIR", "Rows for MODEL; for results, the folder with their data files."
+)
+@options.jobs
+@click.option(
+    "--again", is_flag=True, help="Also evaluate trials that have such values."
+)
+@options.as_json
 @results_and("[EXPERIMENT|MODEL]...", ".npz")
 def evaluate(
     target: Target,
     method: str | None,
     select: Pairs,
     source: str | None,
+    jobs: int | None,
+    again: bool,
     as_json: bool,
     **how: Any,
 ) -> None:
@@ -67,19 +101,14 @@ def evaluate(
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.writing import locked
 
-    ctx, name, models = click.get_current_context(), method or "exact", target.models()
-    for option in ctx.params:
-        if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            if name not in _OF_METHODS.get(option, (name,)):
-                raise CbmError(f"--{option}: has no effect with --{name}; remove it")
-            if models and option in ("select", "again"):
-                raise CbmError(
-                    f"--{option} is for results; name a folder, or remove it"
-                )
-    jobs, again = how.pop("jobs"), how.pop("again")
-    workers, chosen = cores() if jobs is None else jobs, Method(method, **how)
+    models = target.models()
+    _check_options(method or "exact", of_files=bool(models))
+    workers = cores() if jobs is None else jobs
+    chosen = Method(method, **how)
     if models:
-        _evaluate_files(models, source, chosen, as_json, workers)
+        for path in models:
+            name = {"model": str(path)} if len(models) > 1 else {}
+            _evaluate_file(path, source, chosen, name, as_json, workers)
         return
     folder = folder_of_data(source)
     with (
@@ -87,259 +116,279 @@ def evaluate(
         locked(target.folder),
         data_in(folder),
     ):
-        whole = _evaluate_results(
-            stores, select, chosen, as_json, {"workers": workers, "again": again}
-        )
-    if not whole:
+        effort = {"workers": workers, "again": again}
+        complete = _evaluate_results(stores, select, chosen, as_json, effort)
+    if not complete:
         raise SystemExit(IncompleteError.exit_code)
 
 
-def _evaluate_files(
-    paths: Sequence[Path], source: str | None, how: Method, as_json: bool, jobs: int
+def _check_options(method: str, of_files: bool) -> None:
+    """Raise CbmError for options that are for other methods, or for results."""
+    context = click.get_current_context()
+    for option in context.params:
+        if context.get_parameter_source(option) is not ParameterSource.COMMANDLINE:
+            continue
+        if method not in _METHODS.get(option, (method,)):
+            raise CbmError(f"--{option}: has no effect with --{method}; remove it")
+        if of_files and option in ("select", "again"):
+            raise CbmError(f"--{option} is for results; name a folder, or remove it")
+
+
+# Machine files
+
+
+def _evaluate_file(
+    path: Path,
+    source: str | None,
+    method: Method,
+    name: dict[str, str],
+    as_json: bool,
+    workers: int,
 ) -> None:
-    """Evaluate machine files; of several, or on several parts, print names before their
-    values.
+    """Evaluate a machine file; of several parts of the data, print their names before
+    their values.
     """
-    from cbm_cli.datasets.loading import load_source
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.machines.likelihood import doubt_of, evaluate, no_parts, parts_of
+    from cbm_cli.machines.likelihood import evaluate
     from cbm_cli.machines.threads import one_thread, using_cores
 
-    for path in paths:
-        machine = read_machine(path)
-        if source is not None:
-            parts = parts_of(load_source(source, machine.sizes[0], machine.names), how)
-        elif machine.kind == "auto-encoder" or how.name not in ("exact", "ais"):
-            raise CbmError(
-                f"{path}: name the rows to evaluate it on with --data NAME or "
-                "--data "
-                "FILE"
-            )
-        elif how.rows:
-            raise CbmError("--rows: has no effect without --data; remove it")
+    machine = read_machine(path)
+    parts = _parts_for(path, machine, source, method)
+    with one_thread(), using_cores(workers):
+        of_machine, by_part = evaluate(machine, parts, method, str(path))
+    doubts: dict[str, None] = {}  # those of log Z are the same for all parts
+    for part, of_part in (by_part or {"": {}}).items():
+        answer = of_machine | of_part
+        doubts |= dict.fromkeys(_doubts_about(answer))
+        names = name | {"part": part} if len(by_part) > 1 else name
+        if as_json:
+            click.echo(valid_json(names | answer))
         else:
-            parts = no_parts(machine.sizes[0])
-            proof = ", and its proved bound rests on states of chains alone" * (
-                how.name == "ais"
-            )
-            note(f"{path}: without --data only log Z is known{proof}")
-        with one_thread(), using_cores(jobs):
-            common, by_part = evaluate(machine, parts, how, str(path))
-        doubts = dict[str, None]()  # what is said of log Z is the same for all parts
-        for part, answer in (by_part or {"": {}}).items():
-            whole = common | answer
-            if doubt := doubt_of(whole):
-                doubts[
-                    f"{doubt}; trust neither it nor its error; use more --temperatures"
-                ] = None
-            if rows := whole.get("mean_field_unsettled"):
-                unsettled = f"mean field has not settled for {count(rows, 'row')}"
-                doubts[f"{unsettled}; their bounds hold, but could be closer"] = None
-            name = {"model": str(path)} if len(paths) > 1 else {}
-            name |= {"part": part} if len(by_part) > 1 else {}
-            if as_json:
-                click.echo(valid_json(name | whole))
-            else:
-                say("\n".join([*name.values(), *_shown(whole)]))
-        for doubt in doubts:
-            note(f"warning: {path}: {doubt}")
+            say("\n".join([*names.values(), *_lines_of(answer)]))
+    for doubt in doubts:
+        note(f"warning: {path}: {doubt}")
 
 
-def _shown(answer: dict[str, Any]) -> list[str]:
+def _parts_for(path: Path, machine: Layered, source: str | None, method: Method) -> Any:
+    """Return the parts of the data on which to evaluate a machine; without data, log Z
+    alone is known.
+    """
+    from cbm_cli.datasets.loading import load_source
+    from cbm_cli.machines.likelihood import no_parts, parts_of
+
+    if source is not None:
+        data = load_source(source, machine.sizes[0], machine.names)
+        return parts_of(data, method)
+    if machine.kind == "auto-encoder" or method.name not in ("exact", "ais"):
+        remedy = "name the rows to evaluate it on with --data NAME or --data FILE"
+        raise CbmError(f"{path}: {remedy}")
+    if method.rows:
+        raise CbmError("--rows: has no effect without --data; remove it")
+    known = "without --data only log Z is known"
+    if method.name == "ais":
+        known += ", and its proved bound rests on states of chains alone"
+    note(f"{path}: {known}")
+    return no_parts(machine.sizes[0])
+
+
+def _doubts_about(answer: dict[str, Any]) -> list[str]:
+    """Return what is doubtful about an answer, with the remedy."""
+    from cbm_cli.machines.likelihood import doubt_of
+
+    doubts = []
+    doubt = doubt_of(answer)
+    if doubt:
+        remedy = "trust neither it nor its error; use more --temperatures"
+        doubts.append(f"{doubt}; {remedy}")
+    rows = answer.get("mean_field_unsettled")
+    if rows:
+        state = f"mean field has not settled for {count(rows, 'row')}"
+        doubts.append(f"{state}; their bounds hold, but could be closer")
+    return doubts
+
+
+def _lines_of(answer: Mapping[str, Any]) -> list[str]:
     """Return the lines of an answer about a machine, or about a part of the data."""
-    lines = list[tuple[str, str]]()
+    lines = []
     if "log_z" in answer:
-        error = answer.get("log_z_standard_error")
-        spread = f" ± {error:.6f}" if error is not None else ""
-        lines.append(
-            ("log Z", f"{answer['log_z']:.6f}{spread} (plain energy, without offsets)")
-        )
-        if answer["log_z_centered"] != answer["log_z"]:
-            lines.append(
-                (
-                    "",
-                    (
-                        f"{answer['log_z_centered']:.6f}{spread} (centered energy of "
-                        "the "
-                        "file)"
-                    ),
-                )
-            )
+        lines += _lines_of_log_z(answer)
     if "log_z_interval" in answer:
         low, high = answer["log_z_interval"]
-        lines.append(
-            ("", f"{low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
-        )
+        interval = f"{low:.6f} to {high:.6f}"
+        lines.append(("", f"{interval} (± 3 standard errors of the mean weight)"))
         lines.append(("", f"{answer['effective_sample_size']:.1f} effective runs"))
-        lines.append(
-            (
-                "",
-                (
-                    f"{answer['log_z_at_least']:.6f} at least, proved in "
-                    f"{answer['precision']}"
-                ),
-            )
-        )
+        at_least = f"{answer['log_z_at_least']:.6f} at least"
+        lines.append(("", f"{at_least}, proved in {answer['precision']}"))
     if "reverse_log_z" in answer:
-        spread = f" ± {answer['reverse_log_z_standard_error']:.6f}"
-        value = f"{answer['reverse_log_z']:.6f}{spread} (from exact samples downwards)"
-        lines.append(("reverse log Z", value))
+        error = answer["reverse_log_z_standard_error"]
+        value = f"{answer['reverse_log_z']:.6f} ± {error:.6f}"
+        lines.append(("reverse log Z", f"{value} (from exact samples downwards)"))
     for name, words in _QUANTITIES.items():
-        if its := answer.get(name):
-            lines.append((words, f"{its['mean']:.6f} nats per row ({its['n']} rows)"))
-            lines.append(("", f"{its['total']:.6f} nats of all {its['n']} rows"))
+        quantity = answer.get(name)
+        if quantity:
+            rows = quantity["n"]
+            lines.append((words, f"{quantity['mean']:.6f} nats per row ({rows} rows)"))
+            lines.append(("", f"{quantity['total']:.6f} nats of all {rows} rows"))
     return [f"{words:<15} {value}" for words, value in lines]
+
+
+def _lines_of_log_z(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    spread = ""
+    if answer.get("log_z_standard_error") is not None:
+        spread = f" ± {answer['log_z_standard_error']:.6f}"
+    log_z = f"{answer['log_z']:.6f}{spread}"
+    lines = [("log Z", f"{log_z} (plain energy, without offsets)")]
+    if answer["log_z_centered"] != answer["log_z"]:
+        centered = f"{answer['log_z_centered']:.6f}{spread}"
+        lines.append(("", f"{centered} (centered energy of the file)"))
+    return lines
+
+
+# Results
 
 
 def _evaluate_results(
     stores: Sequence[Store],
-    wanted: Pairs,
-    how: Method,
+    select: Pairs,
+    method: Method,
     as_json: bool,
     effort: Mapping[str, Any],
 ) -> bool:
     """Evaluate the trials of experiments; return whether all of them could be."""
     from cbm_cli.results.selection import select_cells
 
-    whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)
+    complete = True
+    manifests = select_cells([store.manifest() for store in stores], select)
     for store, manifest in zip(stores, manifests, strict=True):
-        if wanted and not manifest.cells:
+        if select and not manifest.cells:
             continue
         damaged = store.damaged()
         for problem in damaged.values():
             note(f"{problem}; cbm run repeats what is lost")
-        found = _all_of(store, manifest, how, as_json, effort)
-        places = {
-            cell["run_id"]: place for place, cell in enumerate(store.manifest().cells)
-        }
-        found.sort(key=lambda one: (places[one.cell["run_id"]], one.number))
-        evaluated, kept = (
-            sum(bool(one.columns) for one in found),
-            sum(one.before for one in found),
-        )
-        if evaluated and not as_json:
-            _print_evaluated(store, found)
-        if kept:
-            trials = count(kept, "trial")
-            note(
-                f"{store.experiment}: {trials} evaluated before; --again evaluates "
-                "them again"
-            )
-        _note_others(store, found)
-        if evaluated > kept:
+        trials = _evaluate_trials(store, manifest, method, as_json, effort)
+        run_ids = [cell["run_id"] for cell in store.manifest().cells]
+        places = {run_id: place for place, run_id in enumerate(run_ids)}
+        trials.sort(key=lambda trial: (places[trial.cell["run_id"]], trial.number))
+        _print_evaluated(store, trials, as_json)
+        _note_doubtful(store, trials)
+        _note_left_out(store, trials)
+        evaluated = [trial for trial in trials if trial.columns and not trial.before]
+        if evaluated:
             note(f"{store.folder / 'summary.csv'}: columns added")
-        whole = (
-            whole
-            and bool(found)
-            and not damaged
-            and not any(one.problem for one in found)
-        )
-    return whole
+        failed = any(trial.problem for trial in trials)
+        if damaged or failed or not trials:
+            complete = False
+    return complete
 
 
-def _all_of(
-    store: Store, manifest: Any, how: Method, as_json: bool, effort: Mapping[str, Any]
+def _evaluate_trials(
+    store: Store,
+    manifest: Manifest,
+    method: Method,
+    as_json: bool,
+    effort: Mapping[str, Any],
 ) -> list[Evaluated]:
-    """Return what evaluations find, and print it as JSON as it comes: of several
+    """Evaluate the trials of an experiment, and print JSON as it comes: of several
     workers in any order.
     """
     from cbm_cli.execution.evaluate import evaluate_trials
 
-    found, total = (
-        list[Any](),
-        sum(len(store.finished(cell["run_id"])) for cell in manifest.cells),
-    )
+    trials: list[Evaluated] = []
+    total = sum(len(store.finished(cell["run_id"])) for cell in manifest.cells)
+
+    def share() -> float:
+        return len(trials) / max(total, 1)
 
     def status() -> list[str]:
-        return [f"{store.experiment}: {len(found):,} of {total:,} trials"]
+        return [f"{store.experiment}: {len(trials):,} of {total:,} trials"]
 
     try:
         with (
-            live(lambda: len(found) / max(total, 1), status) as tell,
+            live(share, status) as message,
             closing(
-                evaluate_trials(store, how, manifest, **effort, say=tell)
-            ) as trials,
+                evaluate_trials(store, method, manifest, **effort, say=message)
+            ) as evaluated,
         ):
-            for one in trials:
-                found.append(one)
-                if one.columns and as_json:
-                    about = {
-                        "experiment": store.experiment,
-                        "trial": f"{one.cell['run_id']} {one.number}",
-                    }
-                    click.echo(valid_json(about | one.columns))
+            for trial in evaluated:
+                trials.append(trial)
+                if trial.columns and as_json:
+                    name = f"{trial.cell['run_id']} {trial.number}"
+                    about = {"experiment": store.experiment, "trial": name}
+                    click.echo(valid_json(about | trial.columns))
     except KeyboardInterrupt:
-        done, again = (
-            sum(not one.before for one in found),
-            "without --again " * effort["again"],
-        )
-        note(
-            f"\nInterrupted; {count(done, 'trial')} evaluated; the same command "
-            f"{again}continues."
-        )
+        new = sum(not trial.before for trial in trials)
+        command = "the same command"
+        if effort["again"]:
+            command += " without --again"
+        done = f"{count(new, 'trial')} evaluated"
+        note(f"\nInterrupted; {done}; {command} continues.")
         raise
-    return found
+    return trials
 
 
-def _print_evaluated(store: Store, found: Sequence[Evaluated]) -> None:
+def _print_evaluated(store: Store, trials: Sequence[Evaluated], as_json: bool) -> None:
     """Print a line per cell: the settings that vary, the number of trials, the mean of
-    each column.
+    each column; say how many trials were evaluated before.
     """
+    evaluated = [trial for trial in trials if trial.columns]
+    if evaluated and not as_json:
+        _print_means(store, evaluated)
+    before = sum(trial.before for trial in trials)
+    if before:
+        state = f"{count(before, 'trial')} evaluated before"
+        note(f"{store.experiment}: {state}; --again evaluates them again")
+
+
+def _print_means(store: Store, trials: Iterable[Evaluated]) -> None:
     from cbm_cli.results.folder import axes_of
 
     say(f"{store.experiment}: means over trials, in nats per row")
     axes = axes_of(store.manifest())
-    trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
-    for one in (one for one in found if one.columns):
-        trials.setdefault(
-            tuple(text_of(one.cell.get(axis)) for axis in axes), []
-        ).append(one.columns)
-    numbers = (
-        name
-        for one in found
-        for name, value in one.columns.items()
-        if isinstance(value, float)
-    )
-    names = dict.fromkeys(
-        name for name in numbers if not any(word in name for word in _HIDDEN)
-    )
+    cells: dict[tuple[str, ...], list[dict[str, float]]] = {}
+    names: dict[str, None] = {}
+    for trial in trials:
+        settings = tuple(text_of(trial.cell.get(axis)) for axis in axes)
+        cells.setdefault(settings, []).append(trial.columns)
+        for name, value in trial.columns.items():
+            is_hidden = any(word in name for word in _HIDDEN)
+            if isinstance(value, float) and not is_hidden:
+                names[name] = None
     rows = []
-    for settings, its in trials.items():
-        means = (
-            fmean(columns.get(name, math.nan) for columns in its) for name in names
-        )
-        shown = ("" if math.isnan(mean) else decimal(mean, ".4f") for mean in means)
-        rows.append((*settings, str(len(its)), *shown))
+    for settings, columns in cells.items():
+        means = [_mean_of(name, columns) for name in names]
+        rows.append((*settings, str(len(columns)), *means))
     print_list((*axes, "trials", *names), rows)
 
 
-def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
-    """Say which trials were not evaluated, and why, and how many estimates are
-    doubtful.
-    """
-    flags = [
-        [value for name, value in one.columns.items() if name.endswith("_doubtful")]
-        for one in found
-    ]
-    if few := sum(map(any, flags)):
-        what = "rests on too few runs, or known states or reverse AIS disprove it"
-        note(
-            f"warning: {store.experiment}: the estimate of log Z of "
-            f"{count(few, 'trial')} {what}"
-        )
-    alike = dict[str, list[str]]()
-    for one in found:
-        trial = f"trial {one.number} of {one.cell['run_id']}"
-        if one.diverged:
-            note(f"{store.experiment}: {trial} has diverged; it has no likelihood")
-        elif not one.columns:
-            why = (
-                one.problem
-                or "an auto encoder has no likelihood; its cost is in summary.csv"
-            )
-            alike.setdefault(why, []).append(trial)
-    for why, trials in alike.items():
-        more = f" and {len(trials) - 1:,} more" * (len(trials) > 1)
-        note(f"{store.experiment}: {trials[0]}{more} left out: {why}")
-    if not found:
+def _mean_of(name: str, trials: Iterable[Mapping[str, float]]) -> str:
+    mean = fmean(columns.get(name, math.nan) for columns in trials)
+    return "" if math.isnan(mean) else decimal(mean, ".4f")
+
+
+def _note_doubtful(store: Store, trials: Iterable[Evaluated]) -> None:
+    """Say how many estimates are doubtful."""
+    doubtful = 0
+    for trial in trials:
+        flags = [name for name in trial.columns if name.endswith("_doubtful")]
+        doubtful += any(trial.columns[flag] for flag in flags)
+    if doubtful:
+        what = f"the estimate of log Z of {count(doubtful, 'trial')}"
+        why = "rests on too few runs, or known states or reverse AIS disprove it"
+        note(f"warning: {store.experiment}: {what} {why}")
+
+
+def _note_left_out(store: Store, trials: Sequence[Evaluated]) -> None:
+    """Say which trials were not evaluated, and why."""
+    left_out: dict[str, list[str]] = {}  # by the reason
+    for trial in trials:
+        name = f"trial {trial.number} of {trial.cell['run_id']}"
+        if trial.diverged:
+            note(f"{store.experiment}: {name} has diverged; it has no likelihood")
+        elif not trial.columns:
+            cost = "an auto encoder has no likelihood; its cost is in summary.csv"
+            left_out.setdefault(trial.problem or cost, []).append(name)
+    for why, names in left_out.items():
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        note(f"{store.experiment}: {names[0]}{more} left out: {why}")
+    if not trials:
         note(f"{store.experiment}: no trial is finished yet; start with: cbm run")

@@ -9,7 +9,7 @@ import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -38,14 +38,11 @@ def note(message: str) -> None:
 
 def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a list to stdout in columns."""
-    lines = [[*map(harmless, line)] for line in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines = [[harmless(text) for text in line] for line in (heads, *rows)]
+    widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     for line in lines:
-        say(
-            "".join(
-                f"{text:{width + 2}}" for text, width in zip(line, widths, strict=True)
-            ).rstrip()
-        )
+        columns = zip(line, widths, strict=True)
+        say("".join(text.ljust(width) for text, width in columns).rstrip())
 
 
 @contextmanager
@@ -60,22 +57,32 @@ def live(
     from rich.console import Console
     from rich.live import Live
 
-    def tell() -> None:
+    console = Console(stderr=True)
+    if console.is_terminal:
+
+        def picture() -> Group:
+            return bar(share(), words())
+
+        def message(text: str) -> None:
+            line = harmless(text)
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+        with Live(
+            console=console,
+            transient=True,
+            get_renderable=picture,
+            refresh_per_second=4,
+        ):
+            yield message
+        return
+
+    ended = threading.Event()
+
+    def print_status() -> None:
         while not ended.wait(PLAIN_EVERY):
             note(words()[0])
 
-    console, ended = Console(stderr=True), threading.Event()
-    how: Any = {
-        "get_renderable": lambda: bar(share(), words()),
-        "refresh_per_second": 4,
-    }
-    if console.is_terminal:
-        with Live(console=console, transient=True, **how):
-            yield lambda text: console.print(
-                harmless(text), markup=False, highlight=False, soft_wrap=True
-            )
-        return
-    threading.Thread(target=tell, daemon=True).start()
+    threading.Thread(target=print_status, daemon=True).start()
     try:
         yield note
     finally:
@@ -88,7 +95,7 @@ def bar(share: float, words: Sequence[str]) -> Group:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    lines = (Text(harmless(line), no_wrap=True) for line in words)
+    lines = [Text(harmless(line), no_wrap=True) for line in words]
     return Group(ProgressBar(1.0, share, width=30), *lines)
 
 

@@ -1,51 +1,89 @@
-"""``cbm run`` and ``verify``: train the trials of a grid, and train finished ones
-again.
-"""
+"""``cbm run``: train the trials of a grid."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.options import Target, command, folder_of_data, output, results_and
+from cbm_cli.cli import options
+from cbm_cli.cli.options import GRIDS, Pairs, Whole, command, output, read_pairs
 from cbm_cli.cli.output import live, note, say, to_type
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.execution import start_early
 from cbm_cli.kernels.sharing import cores
-from cbm_cli.text import count, duration, valid_json
+from cbm_cli.text import count, duration
 
 if TYPE_CHECKING:
     from cbm_cli.execution.agenda import Agenda
     from cbm_cli.execution.run import Ending
-    from cbm_cli.execution.verify import Verdict
+    from cbm_cli.grid.settings import Experiment
+
+_DEFAULT = Path("experiments.yaml")
 
 
-@command(
-    "jobs", "scheduler", "trials", "set", "available", "dry-run", "fail-fast", "no-code"
+def _read_fields(
+    context: click.Context, option: Any, texts: Sequence[str]
+) -> dict[str, str]:
+    """Read FIELD=VALUE, each field once."""
+    pairs: Pairs = read_pairs(context, option, texts)
+    fields = dict(pairs)
+    for field in fields:
+        values = [value for name, value in pairs if name == field]
+        if len(values) > 1:
+            axis = f"--set {field}=[{','.join(values)}]"
+            remedy = f"is given twice; several values are an axis: {axis}"
+            raise CbmError(f"--set {field}: {remedy}")
+    return fields
+
+
+@command
+@options.jobs
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="A Dask scheduler, as tcp://host:8786."
 )
+@click.option(
+    "--trials", type=Whole(1), help="Trials of each cell, instead of the grid's number."
+)
+@click.option(
+    "--set",
+    "changes",
+    metavar="FIELD=VALUE",
+    multiple=True,
+    callback=_read_fields,
+    help="Set a field in every experiment.",
+)
+@click.option(
+    "--available",
+    is_flag=True,
+    help="Leave out data sets whose files are missing, and exit with 3.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only count the trials to do, with their time if it is known.",
+)
+@click.option("--fail-fast", is_flag=True, help="Stop at the first trial that fails.")
+@options.no_code
 @output("DIR", "Results folder.", default="results/")
-@click.argument(
-    "grid",
-    type=click.Path(path_type=Path),
-    default="experiments.yaml",
-    metavar="[GRID.yaml]",
-)
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.argument("words", nargs=-1, metavar="[GRID.yaml] [EXPERIMENT]...")
 def run(
-    grid: Path,
-    experiments: tuple[str, ...],
+    words: tuple[str, ...],
     output: Path,
+    jobs: int | None,
+    scheduler: str | None,
+    trials: int | None,
     changes: dict[str, str],
+    available: bool,
     dry_run: bool,
-    **how: Any,
+    fail_fast: bool,
+    no_code: bool,
 ) -> None:
     """Run experiments of a YAML grid.
 
@@ -58,9 +96,55 @@ def run(
     rights, even with --dry-run. If a grid comes from someone else, read it first, or
     give --no-code.
     """
-    if not grid.suffix and not grid.exists():  # the first name of an experiment
-        grid, experiments = Path("experiments.yaml"), (str(grid), *experiments)
-    jobs, scheduler, trials = how["jobs"], how["scheduler"], how["trials"]
+    grid, names = _parse(words)
+    _check_options(jobs, scheduler, trials, changes)
+    workers = cores() if jobs is None else jobs
+    start_early(0 if scheduler or dry_run else workers)
+    from cbm_cli.grid.read import read_grid
+
+    experiments = read_grid(grid, changes, trials, names).select(names)
+    from cbm_cli.execution.agenda import make_agenda
+    from cbm_cli.results.writing import locked
+    from cbm_cli.trial.own_recorders import refuse_code
+
+    if no_code:
+        refuse_code(experiments)
+    missing = False
+    if available:
+        experiments, missing = _only_available(experiments, grid.parent)
+    with nullcontext() if dry_run else locked(output):
+        agenda = make_agenda(experiments, output, folder=grid.parent)
+        _say_what_is_read(agenda)
+        if dry_run:
+            _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
+        else:
+            _run_and_show(agenda, workers, scheduler, output, fail_fast)
+    if missing:
+        raise SystemExit(IncompleteError.exit_code)
+
+
+def _parse(words: Sequence[str]) -> tuple[Path, Sequence[str]]:
+    """Return the grid and the names of experiments.
+
+    The first word is a grid if it is a file, has the suffix of one or names a folder;
+    all other words are names of experiments.
+    """
+    if not words:
+        return _DEFAULT, ()
+    first = Path(words[0])
+    if first.suffix in GRIDS or "/" in words[0] or first.is_file():
+        return first, words[1:]
+    near = first.with_name(f"{first.name}.yaml")
+    if near.is_file() and not _DEFAULT.is_file():
+        grid = to_type("run", near)
+        raise CbmError(f"{first}: there is no such file; did you mean {grid}?")
+    return _DEFAULT, words
+
+
+def _check_options(
+    jobs: int | None, scheduler: str | None, trials: int | None, changes: dict[str, str]
+) -> None:
+    """Raise CbmError for options that contradict each other."""
     if trials is not None and "trials" in changes:
         raise CbmError("--trials and --set trials: give one of them")
     if scheduler and jobs is not None:
@@ -71,41 +155,27 @@ def run(
         raise CbmError(
             "--scheduler: Dask is missing; install it with: pip install distributed"
         )
-    workers = cores() if jobs is None else jobs
-    start_early(0 if scheduler or dry_run else workers)
-    from cbm_cli.grid.read import read_grid
 
-    selected = read_grid(grid, changes, trials, experiments).select(experiments)
-    from cbm_cli.execution.agenda import make_agenda, only_available
-    from cbm_cli.results.writing import locked
-    from cbm_cli.trial.own_recorders import refuse_code
 
-    if how["no_code"]:
-        refuse_code(selected)
-    missing = dict[str, list[str]]()
-    if how["available"]:
-        selected, missing = only_available(selected, grid.parent)
-        for name, titles in missing.items():
-            note(f"{name}: left out, the data are missing: {', '.join(titles)}")
-        if missing:
-            note(
-                f"`{to_type('data', 'list', 'NAME')}` shows where to get a data "
-                "set "
-                "and where to put it."
-            )
-        if not selected:
-            raise IncompleteError(
-                "no data set of these experiments is here; nothing was run"
-            )
-    with nullcontext() if dry_run else locked(output):
-        agenda = make_agenda(selected, output, folder=grid.parent)
-        _say_what_is_read(agenda)
-        if dry_run:
-            _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
-        else:
-            _run_and_show(agenda, workers, scheduler, output, how["fail_fast"])
+def _only_available(
+    experiments: Sequence[Experiment], folder: Path
+) -> tuple[list[Experiment], bool]:
+    """Leave out cells without data files, and name them; also return whether there are
+    any.
+    """
+    from cbm_cli.execution.agenda import only_available
+
+    left, missing = only_available(experiments, folder)
+    for name, titles in missing.items():
+        note(f"{name}: left out, the data are missing: {', '.join(titles)}")
     if missing:
-        raise SystemExit(IncompleteError.exit_code)
+        listing = to_type("data", "list", "NAME")
+        note(f"`{listing}` shows where to get a data set and where to put it.")
+    if not left:
+        raise IncompleteError(
+            "no data set of these experiments is here; nothing was run"
+        )
+    return left, bool(missing)
 
 
 def _say_what_is_read(agenda: Agenda) -> None:
@@ -115,51 +185,49 @@ def _say_what_is_read(agenda: Agenda) -> None:
     from cbm_cli.datasets.loading import describe
     from cbm_cli.results.folder import not_reused
 
-    told = [
-        describe(spec, data) for spec, data in agenda.datasets.items()
-    ] + agenda.damaged
-    told += [
-        not_reused(agenda.stores[one.name], agenda.run_ids[one.name])
-        for one in agenda.experiments
-    ]
-    for line in filter(None, told):
-        note(line)
+    lines = [describe(spec, data) for spec, data in agenda.datasets.items()]
+    lines += agenda.damaged
+    for experiment in agenda.experiments:
+        store = agenda.stores[experiment.name]
+        lines.append(not_reused(store, agenda.run_ids[experiment.name]))
+    for line in lines:
+        if line:
+            note(line)
     if agenda.beyond:
+        trials = count(agenda.beyond, "trial")
         why = "the states are of longer trainings, or began at another machine"
-        note(f"to start from the beginning: {count(agenda.beyond, 'trial')}; {why}")
-    if shared := agenda.asked - agenda.total:
-        which = count(len(agenda.experiments), "experiment")
-        note(
-            f"{which} with {agenda.asked:,} trials; {shared:,} are the same as "
-            "others "
-            "and run once"
-        )
+        note(f"to start from the beginning: {trials}; {why}")
+    shared = agenda.asked - agenda.total
+    if shared:
+        experiments = count(len(agenda.experiments), "experiment")
+        which = f"{experiments} with {agenda.asked:,} trials"
+        note(f"{which}; {shared:,} are the same as others and run once")
 
 
 def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
+    """Say how many trials there are to run, from where, and how long that takes."""
     from cbm_cli.execution.run import seconds_to_do
 
-    ways = {
-        "resume where they were stopped": agenda.resumed,
-        "continue a training of another length": agenda.continued,
-        "start from machines of files or of another experiment": agenda.started,
-    }
-    how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
-    say(
-        f"{count(agenda.total, 'trial')}: {agenda.done:,} finished before, "
-        f"{len(agenda.jobs):,} to run{how}"
-    )
-    if seconds := seconds_to_do(agenda, workers):
-        say(
-            f"about {duration(seconds)} on {count(workers, 'worker')}, by the "
-            "times "
-            "of finished trials"
-        )
+    jobs = f"{len(agenda.jobs):,} to run"
+    if agenda.resumed:
+        jobs += f"; {agenda.resumed:,} of them resume where they were stopped"
+    if agenda.continued:
+        jobs += f"; {agenda.continued:,} of them continue a training of another length"
+    if agenda.started:
+        origin = "machines of files or of another experiment"
+        jobs += f"; {agenda.started:,} of them start from {origin}"
+    trials = count(agenda.total, "trial")
+    say(f"{trials}: {agenda.done:,} finished before, {jobs}")
+    seconds = seconds_to_do(agenda, workers)
+    if seconds:
+        where = count(workers, "worker")
+        say(f"about {duration(seconds)} on {where}, by the times of finished trials")
 
 
 def _run_and_show(
     agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool
 ) -> None:
+    """Run what is to do, with its progress; then print the tables."""
     from cbm_cli.execution.precompile import precompile
     from cbm_cli.execution.run import RunProgress, run_agenda
 
@@ -182,14 +250,10 @@ def _run_and_show(
                 fail_fast=fail_fast,
             )
     except KeyboardInterrupt:
-        finished = (
-            f"{progress.done:,} of {count(progress.total, 'trial')} finished "
-            "in this run"
-        )
-        note(
-            f"\nInterrupted; {finished}; the progress of the others is saved. To "
-            "resume:\n"
-        )
+        trials = count(progress.total, "trial")
+        finished = f"{progress.done:,} of {trials} finished in this run"
+        saved = "the progress of the others is saved. To resume:"
+        note(f"\nInterrupted; {finished}; {saved}\n")
         note(f"  {to_type(*sys.argv[1:])}\n")
         raise
     _show(agenda, ending, output)
@@ -199,84 +263,34 @@ def _run_and_show(
 
 def _show(agenda: Agenda, ending: Ending, output: Path) -> None:
     """Print the tables of what is finished, and what failed; say what to type next."""
-    from cbm_cli.cli.table import tables
-    from cbm_cli.results import Results
-
-    shown = list[str]()
-    for name, store in agenda.stores.items():
-        if any(map(store.finished, agenda.run_ids[name])):
-            try:
-                for table in tables(Results(output), [name]):
-                    click.echo(table.sheet().render(), nl=False)
-                    shown.append(name)
-            except CbmError as error:  # the trials are done all the same
-                note(f"{name}: no table: {error}")
+    shown = [name for name in agenda.stores if _print_tables(agenda, name, output)]
     for name, trials in ending.flawed.items():
         note(f"{name} failed in {count(trials, 'trial')}, kept without its columns")
     if ending.failed:
-        (job, _), failed = ending.failed[0], count(len(ending.failed), "trial")
-        note(
-            f"{failed} failed; the same command tries again. Details: "
-            f"{to_type('ls', output, job.run_id)}"
-        )
+        first, _ = ending.failed[0]
+        failed = count(len(ending.failed), "trial")
+        details = to_type("ls", output, first.run_id)
+        note(f"{failed} failed; the same command tries again. Details: {details}")
     if shown:
-        note(
-            f"Next:  {to_type('plot', output, 'curves', shown[0], '-o', 'curves.png')}"
-        )
+        curves = to_type("plot", output, "curves", shown[0], "-o", "curves.png")
+        note(f"Next:  {curves}")
         note(f"       {to_type('table', output, shown[0], '--format', 'latex')}")
 
 
-@command("sample", "jobs", "no-code", "data", "json")
-@results_and("[EXPERIMENT]...")
-def verify(
-    target: Target,
-    sample: int | str,
-    jobs: int | None,
-    no_code: bool,
-    source: str | None,
-    as_json: bool,
-) -> None:
-    """Run a sample of trials again, and compare.
-
-    Verdicts: same bytes; different (where first); damaged; cannot be run again, for
-    example without its data (docs/verify.md). The exit code is 1 if a trial is
-    different or damaged, and 3 if none could run again.
+def _print_tables(agenda: Agenda, name: str, output: Path) -> bool:
+    """Print the tables of an experiment, if a trial is finished; return whether there
+    is one.
     """
-    from cbm_cli.datasets.published import data_in
-    from cbm_cli.execution.verify import CANNOT, DAMAGED, DIFFERENT, verify_trials
+    from cbm_cli.cli.table import tables
+    from cbm_cli.results import Results
 
-    found, made = Counter[str](), Counter[str]()
-
-    def tell(its: Verdict) -> None:
-        found[its.verdict] += 1
-        made[its.made] += its.verdict == DIFFERENT
-        reason = f" ({its.reason})" if its.reason else ""
-        line = (
-            f"{its.experiment} {its.run_id} trial {its.number}: {its.verdict}{reason}"
-        )
-        say(valid_json(asdict(its)) if as_json else line)
-
-    results, workers = target.results(), cores() if jobs is None else jobs
-    many = sample if isinstance(sample, int) else None
-    with results.readable(target.names) as stores, data_in(folder_of_data(source)):
-        names = [store.experiment for store in stores]
-        verify_trials(
-            results, names, many, tell, workers=workers, code=not no_code, announce=note
-        )
-        if not found:
-            raise IncompleteError(
-                f"{', '.join(names)}: no trial is finished yet; start with: cbm run"
-            )
-        note(
-            f"{count(found.total(), 'trial')}: "
-            + ", ".join(f"{n:,} {what}" for what, n in found.items())
-        )
-        for versions, n in (+made).items():
-            note(
-                f"{n:,} of the different ones: made with "
-                f"{versions or 'this computer and these versions'}"
-            )
-    if found[DIFFERENT] or found[DAMAGED]:
-        raise SystemExit(1)
-    if found.total() == found[CANNOT]:
-        raise SystemExit(IncompleteError.exit_code)
+    if not any(map(agenda.stores[name].finished, agenda.run_ids[name])):
+        return False
+    printed = False
+    try:
+        for table in tables(Results(output), [name]):
+            click.echo(table.sheet().render(), nl=False)
+            printed = True
+    except CbmError as error:  # the trials are done all the same
+        note(f"{name}: no table: {error}")
+    return printed

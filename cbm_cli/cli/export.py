@@ -1,0 +1,30 @@
+"""``cbm export``: the machine of a trial as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cbm_cli.cli.options import command, output, refuse_input
+from cbm_cli.cli.output import note
+from cbm_cli.cli.target import Target, results_and
+
+
+@command
+@output("FILE.npz", "Where to write the machine.", required=True)
+@results_and("RUN:TRIAL", ".npz")
+def export(target: Target, output: Path) -> None:
+    """Write the machine of a trial as a file.
+
+    RUN is a run-id, the beginning of one or of its hash, or an experiment with one run.
+    TRIAL is a number. RUN:TRIAL:best is the machine at the best validation value
+    instead of the final one. `cbm best` prints such names. docs/machines.md describes
+    the arrays of the file.
+    """
+    from cbm_cli.results.folder import find_machine
+    from cbm_cli.results.writing import write_atomically
+
+    model = target.model()
+    refuse_input(output, model)
+    name, content = find_machine(model)
+    write_atomically(output, content)
+    note(f"wrote {output}: the machine of {name}")

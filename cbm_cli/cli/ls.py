@@ -1,0 +1,276 @@
+"""``cbm ls``: what is in a results folder, in a run, or in a grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cbm_cli.cli import options
+from cbm_cli.cli.options import GRIDS, command
+from cbm_cli.cli.output import note, print_list, say, to_type
+from cbm_cli.cli.target import Target, results_and
+from cbm_cli.errors import CbmError
+from cbm_cli.text import count, text_of, valid_json
+
+if TYPE_CHECKING:
+    from cbm_cli.results import Results
+
+Record = Mapping[str, Any]  # what --json prints of an experiment or of a run
+# Columns of summary.csv that a run shows for each of its trials
+_SHOWN = re.compile("_(final|max|min|exact|ais|pseudo)$|^(diverged|seconds)$")
+
+
+@command
+@options.as_json
+@results_and("[EXPERIMENT|RUN|GRID.yaml]...", *GRIDS)
+def ls(target: Target, as_json: bool) -> None:
+    """List experiments, the runs of EXPERIMENT, RUN, or a grid.
+
+    A run holds the trials of one cell. The column trials counts finished and planned
+    ones. The runs of EXPERIMENT include those that the last grid no longer contains,
+    such as shorter ones. For GRID.yaml, cbm lists its experiments and their missing
+    data.
+
+    RUN is a run-id, or the beginning of one or of its hash, also with the number of a
+    trial after a colon, as `cbm best` prints it. cbm shows its settings and the values
+    of its trials.
+    """
+    names = target.names
+    if any(name.endswith(GRIDS) for name in names):
+        _list_grid(names, as_json)
+    elif len(names) == 1 and names[0] not in target.results().experiments():
+        _show_run(target.results(), names[0], as_json)
+    else:
+        _list_results(target, as_json)
+
+
+def _print_json(record: object) -> None:
+    click.echo(valid_json(record, indent=2))
+
+
+# Grids
+
+
+def _list_grid(names: Sequence[str], as_json: bool) -> None:
+    """List the experiments of a grid, and those of each group."""
+    if len(names) > 1:
+        words = " ".join(names)
+        raise CbmError(f"{words}: write cbm ls GRID.yaml, without anything else")
+    records = _experiments_of_grid(Path(names[0]))
+    if as_json:
+        _print_json(records)
+        return
+    groups: dict[str, list[str]] = {}
+    for record in records:
+        _print_experiment(record)
+        for group in record["groups"]:
+            groups.setdefault(group, []).append(record["experiment"])
+    for group, members in groups.items():
+        say(f"{group} (group): {', '.join(members)}")
+
+
+def _experiments_of_grid(path: Path) -> list[Record]:
+    from cbm_cli.datasets.spec import available
+    from cbm_cli.grid.read import read_grid
+
+    grid = read_grid(path)
+    is_missing = cache(lambda data: available(data, path.parent))
+    records: list[Record] = []
+    for name, experiment in grid.experiments.items():
+        data_sets = {cell.data for cell in experiment.cells}
+        missing = {data.title for data in data_sets if is_missing(data)}
+        groups = [group for group, members in grid.groups.items() if name in members]
+        record = {
+            "experiment": name,
+            "description": experiment.description,
+            "default": name in grid.default,
+            "cells": len(experiment.cells),
+            "trials": experiment.trials * len(experiment.cells),
+            "missing": sorted(missing),
+            "groups": groups,
+        }
+        records.append(record)
+    return records
+
+
+def _print_experiment(record: Record) -> None:
+    mark = " (default)" if record["default"] else ""
+    cells, trials = count(record["cells"], "cell"), count(record["trials"], "trial")
+    say(f"{record['experiment']}{mark}: {cells}, {trials}")
+    if record["description"]:
+        say(f"    {record['description']}")
+    if record["missing"]:
+        missing = ", ".join(record["missing"])
+        say(f"    missing data: {missing}; cbm run --available leaves them out")
+
+
+# Results
+
+
+def _list_results(target: Target, as_json: bool) -> None:
+    """List experiments, or the runs of those that are named."""
+    from cbm_cli.results.folder import describe_experiment, list_runs
+
+    records = []
+    with target.results().readable(target.names) as stores:
+        for store in stores:
+            if target.names:
+                runs = list_runs(store, others=True)
+            else:
+                runs = [describe_experiment(store)]
+            records += [{"experiment": store.experiment} | run for run in runs]
+            for problem in store.damaged().values():
+                note(f"warning: {problem}; cbm run repeats what is lost")
+        if as_json:
+            _print_json(records)
+            return
+        if target.names:
+            _print_runs(records)
+        else:
+            _print_experiments(records)
+    if any(record.get("other_runs") for record in records):
+        lists = to_type("ls", target.folder, "EXPERIMENT")
+        remedy = "running their grid again shows them"
+        note(f"Runs no longer in the grid: {lists} lists them; {remedy}.")
+
+
+def _print_experiments(records: Iterable[Record]) -> None:
+    rows = []
+    for record in records:
+        data_sets = ", ".join(record["data"][:3])
+        more = len(record["data"]) - 3
+        if more > 0:
+            data_sets += f" and {more} more"
+        about = (record["experiment"], data_sets, str(record["cells"]))
+        rows.append((*about, *_counts(record)))
+    heads = ("experiment", "data", "cells", "trials", "status", "last result")
+    print_list(heads, rows)
+
+
+def _print_runs(records: Iterable[Record]) -> None:
+    rows = []
+    for record in records:
+        settings = [text_of(value) or "-" for value in record["settings"].values()]
+        about = (record["experiment"], record["run_id"], " ".join(settings))
+        rows.append((*about, *_counts(record)))
+    heads = ("experiment", "run", "settings", "trials", "status", "last result")
+    print_list(heads, rows)
+
+
+def _counts(record: Record) -> tuple[str, str, str]:
+    """Return the number of finished trials, the state of the others, and the time of
+    the last one.
+    """
+    words = []
+    for status in ("interrupted", "failed"):
+        if record[status]:
+            words.append(f"{record[status]:,} {status}")
+    if record.get("other_runs"):
+        words.append(f"{count(record['other_runs'], 'run')} no longer in the grid")
+    when = ""
+    if record["when"]:
+        local = datetime.fromisoformat(record["when"]).astimezone()
+        when = f"{local:%Y-%m-%d %H:%M}"
+    finished = f"{record['finished']:,}"
+    if not record.get("in_grid", True):
+        return finished, ", ".join(["not in the grid", *words]), when
+    if record.get("beyond"):
+        words.append(f"{record['beyond']:,} more than asked")
+    is_complete = record["finished"] >= record["planned"]
+    state = "complete" if is_complete else "incomplete"
+    trials = f"{finished} of {record['planned']:,}"
+    return trials, ", ".join([state, *words]), when
+
+
+# A run
+
+
+def _show_run(results: Results, name: str, as_json: bool) -> None:
+    """Print the settings of a run, those that vary first, and a line for each trial;
+    then why some failed.
+    """
+    run = _run_of(results, name)
+    if as_json:
+        _print_json(run)
+        return
+    _print_settings(run)
+    trials = run["trials"]
+    columns = _columns_of(trials)
+    rows = []
+    for trial in trials:
+        values = [_in_short(trial.get(column)) for column in columns]
+        rows.append((str(trial["trial"]), trial["status"], *values))
+    print_list(("trial", "status", *columns), rows)
+    if _any_per_row(columns):
+        say("likelihoods, bounds and costs are per row; --json has every value")
+    for trial in trials:
+        if trial.get("details"):
+            say(f"\ntrial {trial['trial']}: {trial['details'].rstrip()}")
+
+
+def _run_of(results: Results, name: str) -> dict[str, Any]:
+    """Return the facts of a run, with the experiments that hold it."""
+    from cbm_cli.results.folder import describe_run, find_run
+
+    run_id, _, number = name.removesuffix(":best").partition(":")
+    runs = [describe_run(store, run_id) for store, run_id in find_run(results, run_id)]
+    run = runs[0]
+    if number:
+        numbers = set()
+        for other in runs:
+            numbers |= {str(trial["trial"]) for trial in other["trials"]}
+        if number not in numbers:
+            run_id = run["run_id"]
+            raise CbmError(f"{results.folder}: {run_id} has no trial {number}")
+    experiments = [other["experiment"] for other in runs]
+    in_grid = any(other["in_grid"] for other in runs)
+    return run | {"in_grid": in_grid, "experiments": experiments}
+
+
+def _print_settings(run: Record) -> None:
+    about = [("experiment", ", ".join(run["experiments"]))]
+    if not run["in_grid"]:
+        about.append(("", "not in the grid that was last run"))
+    print_list(("run", run["run_id"]), [*about, ("", "")])
+    texts = {name: text_of(value) for name, value in run["settings"].items()}
+    settings = {name: text for name, text in texts.items() if text}
+    varying = [name for name in run["varying"] if name in settings]
+    if varying:
+        rows = [(name, settings.pop(name)) for name in varying]
+        print_list(("setting", "value"), [*rows, ("", "")])
+    alike = ", ".join(f"{name} {text}" for name, text in settings.items())
+    say(fill(f"other settings: {alike}", 100, break_on_hyphens=False))
+    say()
+
+
+def _columns_of(trials: Sequence[Record]) -> list[str]:
+    """Return the columns to show that some trial has a value in."""
+    columns: dict[str, None] = {}
+    for trial in trials:
+        columns |= dict.fromkeys(filter(_SHOWN.search, trial))
+    return [
+        column
+        for column in columns
+        if any(text_of(trial.get(column)) for trial in trials)
+    ]
+
+
+def _in_short(value: Any) -> str:
+    """Return a value as text, a number in six digits."""
+    if isinstance(value, float):
+        return text_of(float(f"{value:.6g}"))
+    return text_of(value)
+
+
+def _any_per_row(columns: Iterable[str]) -> bool:
+    from cbm_cli.results import Metric
+
+    metrics = (Metric(column.rpartition("_")[0]) for column in columns)
+    return any(metric.better for metric in metrics)
