@@ -1,22 +1,57 @@
 """Recorders of the user: functions in Python files, sent to the workers as text."""
 
+import ast
 import re
+import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from cbm_cli.arrays import content_of
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import RECORDERS, Experiment
+from cbm_cli.grid.settings import NESTED, RECORDERS, Data, Experiment, Settings
 from cbm_cli.kernels.machine import Trail
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder
 
 _COLUMN = r"\w([\w .:/()+-]{0,98}[\w)])?"
+_OF_TRIALS = (
+    "experiment",
+    "run_id",
+    "trial",
+    "seed",
+    "update",
+    "epoch",
+    "seconds",
+    "diverged",
+    "epochs_to_convergence",
+    "data",
+    "log_z",
+    "log_z_standard_error",
+    "log_z_at_least",
+    "effective_sample_size",
+    "mean_field_rounds",
+    "mean_field_failures",
+    "mean_field_unsettled",
+    "n_train",
+    "n_valid",
+    "n_test",
+    "cbm_version",
+    "kernel_version",
+    "numpy_version",
+    "numba_version",
+)
+_EVALUATED = (  # also with the suffixes of limits and of the methods of cbm evaluate
+    r"(train|valid|test)_"
+    r"(log_likelihood|lower_bound|tighter_bound|pseudo_likelihood|cost)"
+    r"(_at_most|_exact|_ais|_pseudo|_final|_max|_min|_best_valid|_update)*"
+)
 
 
 def refuse_code(experiments: Iterable[Experiment]) -> None:
@@ -25,84 +60,158 @@ def refuse_code(experiments: Iterable[Experiment]) -> None:
         for cell in experiment.cells:
             own = [name for name in cell.record.names if name not in RECORDERS]
             if own:
-                told = (
+                message = (
                     f"{own[0]} is code, which --no-code refuses; read the file, "
                     "then allow it"
                 )
-                error = CbmError(told, field="record.what")
+                error = CbmError(message, field="record.what")
                 raise CbmError(experiment.located(cell, error))
 
 
 def load_recorder(name: str, folder: Path) -> str:
-    """Return the text of the file in ``file.py:function``, relative to the grid's
-    folder.
+    """Read a recorder as `read_recorder` does, and run its file once.
 
-    Raises CbmError if the file cannot be read or run, or has no such function.
+    Raises CbmError if it cannot be read or run, or has no such function.
     """
-    path = folder / name.rpartition(":")[0]
-    try:
-        source = content_of(path).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        told = f"{path}: {reason}; paths are relative to the grid's folder"
-        raise CbmError(told, field="record") from None
+    source = read_recorder(name, folder)
     compile_recorder(name, source)
     return source
 
 
-def compile_recorder(name: str, source: str) -> Recorder:
-    """Make the recorder ``file.py:function`` from the text of the file, run in its own
-    module.
+def read_recorder(name: str, folder: Path) -> str:
+    """Return the text of the file in ``file.py:function``, relative to the grid's
+    folder. Nothing in it runs, so that it can be compared before it does.
 
-    Raises CbmError if the text cannot be run or has no such function. The recorder
-    raises it if the function fails or does not return columns (T,) of numbers by name;
-    if it exits, ``__cause__`` is SystemExit.
+    Raises
+    ------
+    CbmError
+        The file cannot be read, or is not UTF-8 text.
     """
-    file, _, function = name.rpartition(":")
+    path = folder / name.rpartition(":")[0]
+    try:
+        return content_of(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        reason = "is not UTF-8 text"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    message = f"{path}: {reason}; paths are relative to the grid's folder"
+    raise CbmError(message, field="record")
+
+
+def imported_modules(source: str) -> tuple[str, ...]:
+    """Return the modules that a recorder's text imports besides NumPy, SciPy, pandas,
+    cbm and the standard library, without running it.
+
+    The text of these is no part of a run-id: trials are not run again when it changes.
+
+    Examples
+    --------
+    >>> imported_modules("import re, kept.angles\\nimport numpy as np")
+    ('kept',)
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):  # `compile_recorder` says which
+        return ()
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+    packages = {name.partition(".")[0] for name in names}
+    fixed = {"numpy", "scipy", "pandas", "cbm_cli", *sys.stdlib_module_names}
+    return tuple(sorted(packages - fixed))
+
+
+def compile_recorder(name: str, source: str) -> Recorder:
+    """Make the recorder ``file.py:function`` from the text of the file.
+
+    The text runs in a module of its own, which no import finds: a file called
+    ``signal.py`` replaces no module of that name.
+
+    Raises
+    ------
+    CbmError
+        The text cannot be run or has no such function. The recorder itself raises it if
+        the function fails or does not return columns (T,) of numbers under names that
+        are free; if it exits, ``__cause__`` is SystemExit.
+    """
+    file, _, name_of_function = name.rpartition(":")
     module = ModuleType(Path(file).stem)
     with _reported(file):
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
-    found = getattr(module, function, None)
-    if not callable(found):
-        functions = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and key[0] != "_"
-        ]
-        hint = did_you_mean(function, functions) if functions else ""
-        raise CbmError(f"{file} has no function {function}{hint}", field="record")
+    function = getattr(module, name_of_function, None)
+    if not callable(function):
+        raise _no_function(file, name_of_function, vars(module))
 
     def recorder(snapshots: Trail, context: Context) -> Columns:
-        with _reported(file, f", in {function}"):
-            items = found(snapshots, context).items()
-            columns = [
+        with _reported(file, f", in {name_of_function}"):
+            pairs = [
                 (str(column), np.asarray(values, np.float64))
-                for column, values in items
+                for column, values in function(snapshots, context).items()
             ]
-        shape, names = snapshots.update.shape, [column for column, _ in columns]
-        for column, values in columns:
-            if not re.fullmatch(_COLUMN, column) or names.count(column) > 1:
+        columns: Columns = {}
+        for column, values in pairs:
+            flaw = _flaw_of(column, columns)
+            if not flaw and values.shape != snapshots.update.shape:
                 flaw = (
-                    "appears twice"
-                    if re.fullmatch(_COLUMN, column)
-                    else "cannot be the name of a column"
+                    f"{column} has the shape {values.shape}; it must have a "
+                    f"number for each snapshot, {snapshots.update.shape}"
                 )
-                raise CbmError(
-                    f"{file}, {function}: {column[:40]!r} {flaw}; use up to 100 "
-                    "letters, digits, "
-                    "blanks and _ . : / ( ) + -, a letter or digit first",
-                    field="record",
-                )
-            if values.shape != shape:
-                raise CbmError(
-                    f"{file}, {function}: {column} has the shape {values.shape}; it "
-                    "must have a "
-                    f"number for each snapshot, {shape}",
-                    field="record",
-                )
-        return dict(columns)
+            if flaw:
+                message = f"{file}, {name_of_function}: {flaw}"
+                raise CbmError(message, field="record")
+            columns[column] = values
+        return columns
 
     return recorder
+
+
+def _no_function(file: str, name: str, contents: Mapping[str, Any]) -> CbmError:
+    """The error that a file has no such function."""
+    functions = [
+        key for key, value in contents.items() if callable(value) and key[0] != "_"
+    ]
+    hint = did_you_mean(name, functions) if functions else ""
+    return CbmError(f"{file} has no function {name}{hint}", field="record")
+
+
+def _flaw_of(column: str, others: Iterable[str]) -> str:
+    """Why a recorder of the user cannot return this column next to others; or empty."""
+    if not re.fullmatch(_COLUMN, column):
+        return (
+            f"{column[:40]!r} cannot be the name of a column; use up to 100 letters, "
+            "digits, blanks and _ . : / ( ) + -, a letter or digit first"
+        )
+    if column in others:
+        return f"{column!r} appears twice; give each column a name of its own"
+    if is_taken(column):
+        return f"{column!r} is a column of cbm, it exists already; rename it"
+    return ""
+
+
+def is_taken(column: str) -> bool:
+    """Whether cbm itself has a column of this name, in results of any kind.
+
+    Examples
+    --------
+    >>> is_taken("train_log_likelihood"), is_taken("train_accuracy")
+    (True, False)
+    """
+    return column in _columns_of_cbm() or bool(re.fullmatch(_EVALUATED, column))
+
+
+@cache
+def _columns_of_cbm() -> frozenset[str]:
+    """Columns of trials, of settings and of the recorders of cbm."""
+    names = {*_OF_TRIALS, *Settings.model_fields}
+    nested = {"data": Data, **NESTED}
+    for field, model in nested.items():
+        names |= {f"{field}_{part}" for part in model.model_fields}
+    for columns in RECORDERS.values():
+        names |= {*columns}
+    return frozenset(names)
 
 
 @contextmanager
@@ -118,7 +227,7 @@ def _reported(file: str, where: str = "") -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename == file:
             lines.append(error.lineno)
         line = f", line {lines[-1]}" if lines else ""
-        message = (
-            f"{type(error).__name__}: {getattr(error, 'msg', error)}".splitlines()[0]
-        )
-        raise CbmError(f"{file}{line}{where}: {message}", field="record") from error
+        reason = f"{type(error).__name__}: {getattr(error, 'msg', error)}"
+        first_line = reason.splitlines()[0]
+        message = f"{file}{line}{where}: {first_line}"
+        raise CbmError(message, field="record") from error

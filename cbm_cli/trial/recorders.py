@@ -38,7 +38,6 @@ from cbm_cli.trial.start import updates_of
 EXTREME = 0.05  # an extreme unit is on, or off, less often
 SCRATCH = 2**17  # numbers in memory for a piece of a stack: a megabyte, near the cache
 GROUP_BYTES = 32_000_000  # of the snapshots that are recorded together
-_TAKEN = ("update", "epoch")  # columns of every file of records
 
 
 @dataclass(frozen=True)
@@ -385,31 +384,39 @@ def record(
         )
         snapshots = Trail(snapshots.update, *zeroed)
     columns: Columns = {}
-    for name in (name for name in names if name not in flaws):
+    for name in names:
+        if name in flaws:
+            continue
         try:
-            found = recorders[name](snapshots, context)
-            for column in found:
-                flaw = (
-                    "exists already; rename it"
-                    if column in columns or column in _TAKEN
-                    else ""
-                )
-                if known is not None and column not in known:
-                    flaw = "it did not return before"
-                if flaw:
-                    raise CbmError(
-                        f"{name} returns a column {column}, which {flaw}",
-                        field="record",
-                    )
+            measured = recorders[name](snapshots, context)
+            _check_columns(name, measured, columns, known)
         except CbmError as error:
             if name not in (own or {}) or isinstance(error.__cause__, SystemExit):
                 raise
             flaws[name] = str(error)
         else:
-            columns |= found
+            columns |= measured
     return {
         column: np.where(finite, values, np.nan) for column, values in columns.items()
     }
+
+
+def _check_columns(
+    name: str,
+    measured: Columns,
+    earlier: Columns,
+    known: Collection[str] | None,
+) -> None:
+    """Raise CbmError for a column of another recorder's name, or one that is new."""
+    for column in measured:
+        if column in earlier:
+            flaw = "exists already; rename it"
+        elif known is not None and column not in known:
+            flaw = "it did not return before"
+        else:
+            continue
+        message = f"{name} returns a column {column}, which {flaw}"
+        raise CbmError(message, field="record")
 
 
 class Recording:

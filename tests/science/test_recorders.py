@@ -3,6 +3,7 @@ ran.
 """
 
 import re
+import sys
 from functools import partial
 from math import acos, degrees
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
-from cbm_cli.grid.settings import RECORDERS, Trial
+from cbm_cli.grid.settings import RECORDERS, Settings, Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.machine import TrainedMachine
 from cbm_cli.machines.files import Layered, read_machine
@@ -21,14 +22,20 @@ from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial import recorders
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.own_recorders import compile_recorder
+from cbm_cli.trial.loop import run_trial
+from cbm_cli.trial.own_recorders import (
+    compile_recorder,
+    imported_modules,
+    is_taken,
+    read_recorder,
+)
 from cbm_cli.trial.recorders import Context, check_recorders, record
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from tests.builders import GRID, cbm, holds, problems_of, refusal, summary
 from tests.journals import contents_of, trials_of
 from tests.oracles import advance, flat, log_likelihoods, moments, phases, random_state
-from tests.trainings import finish_in_pieces, rbm_settings
+from tests.trainings import RBM, THREE_PARTS, TRAININGS, finish_in_pieces, rbm_settings
 
 
 def stack(n=4, m=3, T=5, seed=3):
@@ -244,7 +251,7 @@ def own(name, source):
         ),
         ("return {'a': snapshots.update[1:]}", "mine.py, f|a|(4,)|(5,)"),
         ("return [1]", "mine.py|f|AttributeError"),
-        ("return {'weight_norm': snapshots.update}", "mine.py:f|weight_norm|exists"),
+        ("return {'weight_norm': snapshots.update}", "mine.py, f|weight_norm|exists"),
         ("return {'other': snapshots.update}", "mine.py:f|other|before"),
     ],
 )
@@ -256,6 +263,87 @@ def test_a_function_that_fails_is_named_with_file_and_line(body, told):
     assert flaws.keys() == {"mine.py:f"}
     assert holds(flaws["mine.py:f"], told)
     assert_equal([*found.items()], [*without.items()])
+
+
+TAKEN = [
+    "trial",
+    "update",
+    "epoch",
+    "offsets",
+    "data_hold_out",
+    "weight_decay_l2",
+    "n_valid",
+    "train_log_likelihood",
+    "test_lower_bound_at_most",
+    "valid_cost_min",
+    "train_log_likelihood_ais",
+    "log_z",
+    "lam_0",
+    "kernel_version",
+]
+
+
+@pytest.mark.parametrize("column", TAKEN)
+def test_column_that_cbm_has_itself_is_refused(column):
+    body = f"def f(s, c): return {{{column!r}: 1.0 * s.update}}"
+    message = refusal(own("mine.py:f", body)["mine.py:f"], stack(), context_of())
+    assert holds(message, f"mine.py, f: {column!r}|rename")
+    free = own("mine.py:f", body.replace(repr(column), repr(f"my {column}")))
+    assert [*record(["mine.py:f"], stack(), context_of(), free)] == [f"my {column}"]
+
+
+def test_all_columns_of_results_are_taken():
+    """Whatever a grid trains: files of results have no column that is free."""
+    several = TRAININGS["recorders"], TRAININGS["AIS"], TRAININGS["DBM off the grid"]
+    for parts in (*several, TRAININGS["auto encoder"]):
+        trained = run_trial(Trial("test", Settings(**parts), 0, 1), THREE_PARTS)
+        columns = {*trained.columns, *trained.recorded, *trained.summary()}
+        free = {name for name in columns if not is_taken(name.removesuffix("_final"))}
+        assert not free
+    assert not [name for name in Settings(**RBM).row() if not is_taken(name)]
+
+
+def test_two_recorders_cannot_return_the_same_column():
+    body = "def f(s, c): return {'mine': 1.0 * s.update}"
+    both, flaws = own("1.py:f", body) | own("2.py:f", body), {}
+    columns = record([*both], stack(), context_of(), both, flaws)
+    assert [*columns] == ["mine"]
+    assert holds(flaws["2.py:f"], "2.py:f|mine|exists already; rename it")
+
+
+def test_text_of_a_recorder_is_read_without_running_it(here):
+    Path("mine.py").write_text("open('ran', 'w')\ndef f(s, c): return {}\n")
+    assert read_recorder("mine.py:f", Path()).startswith("open('ran'")
+    imported_modules(read_recorder("mine.py:f", Path()))
+    assert not Path("ran").exists()
+    compile_recorder("mine.py:f", Path("mine.py").read_text())
+    assert Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [
+        ("import numpy.linalg as l, re\nfrom scipy import stats", ()),
+        ("import kept.angles", ("kept",)),
+        ("def f(s, c):\n    from torch import nn\n    from kept import angle", None),
+        ("def f(s, c:", ()),
+        ("import \0", ()),
+    ],
+)
+def test_modules_that_a_recorder_imports_are_read_from_its_text(text, modules):
+    assert imported_modules(text) == (("kept", "torch") if modules is None else modules)
+
+
+@pytest.mark.parametrize("file", ["signal.py", "re.py", "pickle.py", "numpy.py"])
+def test_recorder_file_replaces_no_module_of_its_name(here, file):
+    path, modules = [*sys.path], {**sys.modules}
+    text = "import numpy\ndef f(s, c): return {'mine': numpy.zeros(len(s.update))}"
+    Path(file).write_text(text)
+    columns = own(f"{file}:f", read_recorder(f"{file}:f", Path()))[f"{file}:f"](
+        stack(), context_of()
+    )
+    assert_array_equal(columns["mine"], 0)
+    assert (sys.path, {**sys.modules}) == (path, modules)
 
 
 def test_each_file_runs_in_a_module_of_its_own():
