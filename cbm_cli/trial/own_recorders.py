@@ -15,7 +15,14 @@ import numpy as np
 
 from cbm_cli.arrays import content_of
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import NESTED, RECORDERS, Data, Experiment, Settings
+from cbm_cli.grid.settings import (
+    NESTED,
+    RECORDERS,
+    Data,
+    Experiment,
+    Frozen,
+    Settings,
+)
 from cbm_cli.kernels.machine import Trail
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder
@@ -206,7 +213,7 @@ def is_taken(column: str) -> bool:
 def _columns_of_cbm() -> frozenset[str]:
     """Columns of trials, of settings and of the recorders of cbm."""
     names = {*_OF_TRIALS, *Settings.model_fields}
-    nested = {"data": Data, **NESTED}
+    nested: dict[str, type[Frozen]] = {"data": Data, **NESTED}
     for field, model in nested.items():
         names |= {f"{field}_{part}" for part in model.model_fields}
     for columns in RECORDERS.values():
