@@ -22,8 +22,8 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution.evaluate import evaluate_trials
 from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.bounds import posterior_of
-from cbm_cli.machines.files import Flat
 from cbm_cli.machines.likelihood import Answer, Method, evaluate, parts_of
+from cbm_cli.machines.models import Flat
 from cbm_cli.machines.samples import draw_given, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import energy, entropy, free_energy, states

@@ -48,7 +48,7 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines.estimates import ais, base_rate
-from cbm_cli.machines.files import Layered
+from cbm_cli.machines.models import Layered
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import machine_at

@@ -19,7 +19,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.formats import columns_in_order, table_of
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
-from cbm_cli.machines.files import Flat, Layered, flatten, machine_arrays, read_machine
+from cbm_cli.machines.files import machine_arrays, read_machine, write_arrays
 from cbm_cli.machines.likelihood import (
     Answer,
     Method,
@@ -32,6 +32,7 @@ from cbm_cli.machines.likelihood import (
     parts_of,
 )
 from cbm_cli.machines.limits import check_likelihood, check_whole
+from cbm_cli.machines.models import Flat, Layered, flatten
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import CHAINS, draw, draw_given, parse_sampler
 from cbm_cli.machines.threads import one_thread
@@ -265,7 +266,7 @@ class TrainedMachine:
         """Write a machine file (docs/machines.md), which `load` and the commands
         read.
         """
-        representations.write_arrays(Path(path), machine_arrays(self.parameters))
+        write_arrays(Path(path), machine_arrays(self.parameters))
 
     def _rows(self, X: Any) -> NDArray:
         """Return X as an array of numbers if it is a (n, n_0) array of values in [0,

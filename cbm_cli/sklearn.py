@@ -16,7 +16,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.machine import TrainedMachine, as_bytes
-from cbm_cli.machines.files import Layered
+from cbm_cli.machines.models import Layered
 from cbm_cli.machines.threads import one_thread, using_cores
 from cbm_cli.reference import hidden_mean, visible_mean
 from cbm_cli.trial.checks import check

@@ -18,8 +18,8 @@ from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.training import Training
 from cbm_cli.kernels.units import mean_of_units
-from cbm_cli.machines.files import Flat, Layered, flatten, sides_of
 from cbm_cli.machines.likelihood import exact_scores
+from cbm_cli.machines.models import Flat, Layered, flatten, sides_of
 from cbm_cli.reference import sigmoid, states  # noqa: F401
 
 from tests.networks import layered
@@ -83,7 +83,7 @@ def flattened(machine, dtype=np.float32):
     """A machine of `networks.layered` without offsets, even layers next to even
     ones.
     """
-    return flatten(Layered("dbm", *map(tuple, machine)).recentered(-1), dtype)
+    return flatten(Layered("dbm", *map(tuple, machine)).with_plain_biases(), dtype)
 
 
 def exact_log_likelihoods(machine, rows, unit=1.0):

@@ -24,8 +24,8 @@ from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:
     from cbm_cli.execution.evaluate import Evaluated
-    from cbm_cli.machines.files import Layered
     from cbm_cli.machines.likelihood import Method
+    from cbm_cli.machines.models import Layered
     from cbm_cli.results import Store
     from cbm_cli.results.journal import Manifest
 

@@ -39,7 +39,7 @@ def features(
     from cbm_cli.datasets.loading import load_source
     from cbm_cli.machines import representations
     from cbm_cli.machines.bounds import ROUNDS
-    from cbm_cli.machines.files import read_machine
+    from cbm_cli.machines.files import read_machine, write_arrays
 
     machine = read_machine(model)
     number = representations.layer_of(machine, layer)
@@ -52,7 +52,7 @@ def features(
     arrays = {part: layers[number - 1] for part, layers in activities.items()}
     if len(arrays) == 1:  # a file may hold the rows of any part
         arrays = {"rows": activities["train"][number - 1]}
-    representations.write_arrays(output, arrays)
+    write_arrays(output, arrays)
     lines = []
     for place, layer_activities in enumerate(activities["train"], 1):
         means = layer_activities.mean(axis=0, dtype=float)

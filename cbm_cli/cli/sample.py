@@ -71,7 +71,8 @@ def sample(
     refuse_input(output, model, given_path)
 
     from cbm_cli.datasets.formats import read_given
-    from cbm_cli.machines.files import flatten, read_machine
+    from cbm_cli.machines.files import read_machine
+    from cbm_cli.machines.models import flatten
     from cbm_cli.machines.samples import (
         CHAINS,
         draw,

@@ -14,7 +14,8 @@ from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import RECORDERS, Data, Experiment, Settings
-from cbm_cli.machines.files import Layered, read_machine
+from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.models import Layered
 from cbm_cli.results import Store
 from cbm_cli.results.identity import pretraining_id, run_ids
 from cbm_cli.results.journal import TrialKey

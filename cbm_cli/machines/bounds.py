@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
-from cbm_cli.machines.files import Flat
+from cbm_cli.machines.models import Flat
 from cbm_cli.reference import energy, entropy
 
 TOLERANCE = 1e-4  # mean field has converged if a round changes no mean by as much

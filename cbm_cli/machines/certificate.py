@@ -15,7 +15,7 @@ from scipy.special import expit, logsumexp
 from cbm_cli.kernels.machine import Array, Rows
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import posterior_of
-from cbm_cli.machines.files import Flat
+from cbm_cli.machines.models import Flat
 from cbm_cli.reference import entropy, free_energy
 
 _TEMPERATURES = 300  # of AIS for each sweep of the chains from the heaviest states

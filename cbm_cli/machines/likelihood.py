@@ -40,7 +40,8 @@ from cbm_cli.machines.estimates import (
     never,
     reverse_ais,
 )
-from cbm_cli.machines.files import (
+from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
+from cbm_cli.machines.models import (
     Flat,
     Layered,
     check_range,
@@ -48,7 +49,6 @@ from cbm_cli.machines.files import (
     flatten,
     kernel_arrays,
 )
-from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy

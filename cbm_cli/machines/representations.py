@@ -1,9 +1,6 @@
 """Filters of a machine, the activity of its hidden units, representations of data."""
 
-import io
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +9,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Array, Layout, Rows
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
-from cbm_cli.machines.files import Layered, flatten
+from cbm_cli.machines.models import Layered, flatten
 from cbm_cli.reference import sigmoid
-from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count
 
 BALANCED = (
@@ -125,13 +121,3 @@ def unbalanced(means: NDArray) -> float:
     outside [0.05, 0.95].
     """
     return float(((means < BALANCED[0]) | (means > BALANCED[1])).mean())
-
-
-# Files
-
-
-def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write an NPZ file."""
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    write_atomically(path, stream.getvalue())

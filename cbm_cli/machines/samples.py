@@ -23,7 +23,7 @@ from cbm_cli.kernels.machine import Array, Machine, Rows
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.sampling import advance_chains, make_chains
 from cbm_cli.machines import streams
-from cbm_cli.machines.files import Flat
+from cbm_cli.machines.models import Flat
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import free_energy, states, visible_mean
 from cbm_cli.results.writing import write_atomically

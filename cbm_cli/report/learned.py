@@ -21,7 +21,8 @@ from cbm_cli.datasets.loading import load_again, load_source
 from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.errors import CbmError, FieldError, IncompleteError
 from cbm_cli.machines import representations
-from cbm_cli.machines.files import Layered, flatten, read_machine
+from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.models import Layered, flatten
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.chosen import Options, choose, refuse_without_effect
 from cbm_cli.report.panels import Panel

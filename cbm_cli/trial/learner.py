@@ -16,7 +16,7 @@ from cbm_cli.kernels.natural import CENTERED, FISHERS, Direction
 from cbm_cli.kernels.states import Exact, evaluate_exactly, make_exact
 from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
-from cbm_cli.machines.files import Flat, Layered, machine_arrays
+from cbm_cli.machines.files import machine_arrays
 from cbm_cli.machines.likelihood import (
     Method,
     columns,
@@ -25,6 +25,7 @@ from cbm_cli.machines.likelihood import (
     parts_of,
     values,
 )
+from cbm_cli.machines.models import Flat, Layered
 from cbm_cli.trial.start import (
     first_machine,
     layout_of,

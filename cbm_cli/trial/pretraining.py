@@ -19,7 +19,7 @@ from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
-from cbm_cli.machines.files import Layered
+from cbm_cli.machines.models import Layered
 from cbm_cli.results import Progress
 from cbm_cli.results.identity import changes_of
 from cbm_cli.trial.start import (

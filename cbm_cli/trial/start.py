@@ -17,7 +17,7 @@ from cbm_cli.kernels import plan as codes
 from cbm_cli.kernels.machine import Layout, State, aligned, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
 from cbm_cli.machines import streams
-from cbm_cli.machines.files import Layered, kernel_arrays, sides_of
+from cbm_cli.machines.models import Layered, kernel_arrays, sides_of
 from cbm_cli.reference import LETTERS, inverse_sigmoid
 
 _SOURCES = {"independent": codes.INDEPENDENT, "exact": codes.ALL_STATES}

@@ -12,7 +12,6 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.machines.bounds import lower_bounds, posterior_of
 from cbm_cli.machines.estimates import Stopped
-from cbm_cli.machines.files import Flat
 from cbm_cli.machines.likelihood import (
     Method,
     Parts,
@@ -22,6 +21,7 @@ from cbm_cli.machines.likelihood import (
     values,
 )
 from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.models import Flat
 from cbm_cli.trial.checks import check
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp

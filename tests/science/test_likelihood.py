@@ -8,8 +8,8 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import certificate, estimates, likelihood
-from cbm_cli.machines.files import Flat, Layered, flatten
 from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores
+from cbm_cli.machines.models import Flat, Layered, flatten
 from cbm_cli.machines.samples import exact_samples
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
+from cbm_cli.machines.files import machine_arrays, read_machine
+from cbm_cli.machines.models import Layered, flatten
 from cbm_cli.trial.learner import Learner
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat

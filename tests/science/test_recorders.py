@@ -17,7 +17,8 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import RECORDERS, Settings, Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.machine import TrainedMachine
-from cbm_cli.machines.files import Layered, read_machine
+from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.models import Layered
 from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial import recorders

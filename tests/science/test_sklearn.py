@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cbm_cli.machine import TrainedMachine
-from cbm_cli.machines.files import Layered
+from cbm_cli.machines.models import Layered
 from cbm_cli.reference import log_likelihood, sigmoid
 from cbm_cli.sklearn import CenteredRBM
 from numpy.testing import assert_allclose, assert_array_equal
