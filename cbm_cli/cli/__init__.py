@@ -11,7 +11,6 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -148,17 +147,15 @@ def main() -> None:
     gc.set_threshold(100_000)  # planning makes many objects, and little garbage
     # Pictures are files, and need no backend, known or not.
     os.environ.pop("MPLBACKEND", None)
-    warnings.showwarning = _show_warning
+    printed: set[str] = set()  # each warning once
 
+    def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+        text = str(message)
+        if text not in printed:
+            printed.add(text)
+            note(f"warning: {text}")
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _warn(str(message))
-
-
-@cache
-def _warn(text: str) -> None:
-    """Print a warning, each once."""
-    note(f"warning: {text}")
+    warnings.showwarning = show_warning
 
 
 # Click looks here for names that are close to a misspelt one.
