@@ -23,7 +23,7 @@ equations in print, names are its LaTeX labels.
     (alg:algorithm1) algorithm_2: a plain machine          training.make_updates section
     2                   sweep (CD, PCD), swap, tempered_sweep  sampling: draw_samples,
     swap_neighbours section 2.2                 fisher, natural_gradient
-    natural.natural_step section 3                   LETTERS, offset_target,
+    natural.natural_step section 3                   letters; offset_target,
     moving_average offsets.slide section 3.2                 mean_field; lower_bound,
     pretrained,   mean_field.mean_field
                                 gains_of_layer
@@ -303,23 +303,12 @@ def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
 
 # --- Offsets ---
 
-# Shares of the data mean, the model mean, the constant 1 and uniform noise, by letter
-# of a scheme.
-LETTERS = {
-    "0": (0, 0, 0, 0),
-    "d": (1, 0, 0, 0),
-    "m": (0, 1, 0, 0),
-    "a": (1 / 2, 1 / 2, 0, 0),
-    "h": (0, 0, 1 / 2, 0),
-    "r": (0, 0, 0, 1),
-}
-
 
 def offset_target(
     shares: Sequence[Number], data_mean: Number, model_mean: Number, noise: Number
 ) -> Number:
-    """The new offset of each unit, (units,); shares are (4,) of a letter, or (4, units)
-    of several.
+    """The new offset of each unit, (units,); shares are (4,) of a letter, as in
+    `cbm_cli.letters`, or (4, units) of several.
     """
     return (
         shares[0] * data_mean + shares[1] * model_mean + shares[2] + shares[3] * noise

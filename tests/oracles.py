@@ -18,6 +18,7 @@ from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.training import Training
 from cbm_cli.kernels.units import mean_of_units
+from cbm_cli.letters import LETTERS
 from cbm_cli.machines.likelihood import exact_scores
 from cbm_cli.machines.models import Flat, Layered, flatten, sides_of
 from cbm_cli.reference import sigmoid, states  # noqa: F401
@@ -121,7 +122,7 @@ def plan(layers, batch, scheme=None, sliding=(1, 1), before=True, **changes):
     layout, scheme = Layout(tuple(layers)), scheme or "d" * len(layers)
     letters = zip(scheme, layers, strict=True)
     mixes = [
-        np.tile(np.float32(ref.LETTERS[letter])[:, None], (1, n))
+        np.tile(np.float32(LETTERS[letter].shares)[:, None], (1, n))
         for letter, n in letters
     ]
     factors = [np.full(n, sliding[k > 0], np.float32) for k, n in enumerate(layers)]

@@ -3,27 +3,39 @@ numbers and printed back.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
 from cbm_cli.errors import FieldError
 from cbm_cli.grid.fields import spelled
+from cbm_cli.letters import LETTERS, Letter
 from cbm_cli.text import WHOLE, whole_numbers
 
-_LETTERS = "0dmahr"  # `reference.LETTERS` says of what an offset of each letter is made
-_SCHEME = rf"([{_LETTERS}]+)(\^[bl](_s)?|_s(\^[bl])?)?"
-_SAMPLER = rf"(CD|PCD)-({WHOLE})|PT_({WHOLE})(?:-({WHOLE}))?|exact"
 BACK_PROPAGATION = "back-propagation"  # shown instead of a sampler for auto encoders
 _LONGEST = 60  # characters of a name
 
 
-class Scheme(NamedTuple):
-    """Sources of the offsets of each layer, and when they are updated."""
+def scheme_pattern() -> str:
+    """Return the regular expression of offset schemes."""
+    return rf"([{''.join(LETTERS)}]+)(\^[bl](_s)?|_s(\^[bl])?)?"
 
-    letters: str  # one of 0dmahr per layer, visible layer first
-    before: bool = (
-        True  # offsets are updated before the gradient step (^b) rather than later (^l)
-    )
+
+class Scheme(NamedTuple):
+    """Sources of the offsets of each layer, and when they are updated.
+
+    Examples
+    --------
+    >>> scheme = Scheme.parse("dm_s^b")
+    >>> str(scheme), scheme.sliding
+    ('dm^b_s', True)
+    >>> [row.name for row in scheme.rows]
+    ['data mean', 'model mean']
+    """
+
+    letters: str  # keys of `LETTERS`, one per layer, visible layer first
+    # offsets are updated before the gradient step (^b) rather than later (^l)
+    before: bool = True
     # offsets are a moving average (_s) rather than the mean of the current batch
     sliding: bool = False
 
@@ -34,51 +46,72 @@ class Scheme(NamedTuple):
         for anything else.
         """
         text = text.strip()
-        if (match := re.fullmatch(_SCHEME, text)) and len(text) <= _LONGEST:
+        match = re.fullmatch(scheme_pattern(), text)
+        if match is not None and len(text) <= _LONGEST:
             return cls(match[1], before="^l" not in text, sliding="_s" in text)
-        told = f"offset scheme {text[:_LONGEST]!r}"
-        unknown = sorted({*re.split(r"[\^_\s]", text[:_LONGEST])[0]} - {*_LETTERS})
-        found = (
-            f"has unknown letters {' '.join(unknown)}" if unknown else "cannot be read"
-        )
-        letters = (
-            "0 none, d data mean, m model mean, a their average, h one half, r random"
-        )
-        remedy = (
-            f"write one letter per layer ({letters}), then ^b or ^l and _s, as "
-            "in dd^b_s"
-        )
-        raise FieldError(f"{told} {found}; {remedy}")
+        text = text[:_LONGEST]
+        letters, *_ = re.split(r"[\^_\s]", text)
+        unknown = sorted(set(letters) - LETTERS.keys())
+        problem = "cannot be read"
+        if unknown:
+            problem = f"has unknown letters {' '.join(unknown)}"
+        listed = ", ".join(f"{letter} {row.name}" for letter, row in LETTERS.items())
+        remedy = f"write one letter per layer ({listed}), then ^b or ^l and _s"
+        raise FieldError(f"offset scheme {text!r} {problem}; {remedy}, as in dd^b_s")
+
+    @property
+    def rows(self) -> tuple[Letter, ...]:
+        """What is known of the letter of each layer, visible layer first."""
+        return tuple(LETTERS[letter] for letter in self.letters)
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether any layer has offsets."""
+        return not all(row.is_none for row in self.rows)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether any offset contains a mean of the model."""
+        return any(row.needs_model for row in self.rows)
 
     def __str__(self) -> str:
         """Canonical spelling: letters, then ``^b`` or ``^l``, then ``_s``; bare when
         neither matters.
         """
-        return self._written("^b", "^l", "_s")
+        return self._spelled("^b", "^l", "_s")
 
     def latex(self) -> str:
         """The scheme as the paper prints it, for math mode: ``dd^{b}_{s}``."""
-        text = self._written("^{b}", "^{l}", "_{s}")
+        text = self._spelled("^{b}", "^{l}", "_{s}")
         return rf"\mathit{{{text}}}" if text == self.letters else text
 
     def unicode(self) -> str:
         """The scheme with raised and lowered letters, for terminals and HTML:
         ``ddᵇₛ``.
         """
-        return self._written("ᵇ", "ˡ", "ₛ")
+        return self._spelled("ᵇ", "ˡ", "ₛ")
 
-    def _written(self, before: str, later: str, sliding: str) -> str:
-        constant = self.before and not self.sliding and {*self.letters} <= {*"0dh"}
-        bare = constant and "0" in self.letters  # the paper writes 00, d0, 0d
-        return (
-            self.letters
-            + (before if self.before else later) * (not bare)
-            + sliding * self.sliding
-        )
+    def _spelled(self, before: str, later: str, sliding: str) -> str:
+        if self.sliding:
+            return self.letters + (before if self.before else later) + sliding
+        if not self.before:
+            return self.letters + later
+        # The paper writes 00, d0, 0d, where offsets do not depend on the machine.
+        is_constant = not any(row.model or row.noise for row in self.rows)
+        is_partial = any(row.is_none for row in self.rows)
+        return self.letters if is_constant and is_partial else self.letters + before
 
 
 class Sampler(NamedTuple):
-    """How the negative phase is drawn."""
+    """How the negative phase is drawn.
+
+    Examples
+    --------
+    >>> Sampler.parse("PT_10-2")
+    Sampler(steps=2, temperatures=10, restart=False, exact=False)
+    >>> str(Sampler(steps=3, restart=True))
+    'CD-3'
+    """
 
     # Gibbs sweeps per update (CD-k, PCD-k) or between two rounds of swaps (PT_c-k)
     steps: int = 1
@@ -89,32 +122,46 @@ class Sampler(NamedTuple):
     @classmethod
     @cache
     def parse(cls, text: str) -> "Sampler":
-        """Read ``CD-k``, ``PCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; CbmError for the
-        rest.
-        """
+        """Read a name in one of the forms of `SAMPLERS`; CbmError for the rest."""
         text = text.strip()
-        match, told = re.fullmatch(_SAMPLER, text), f"sampler {text[:_LONGEST]!r}"
-        if match is None or len(text) > _LONGEST:
-            forms = "CD-k, PCD-k, PT_c, PT_c-k or exact, as in PCD-1 or PT_10"
-            raise FieldError(f"{told} is unknown; write {forms}")
-        try:
-            (steps,) = whole_numbers([match[2] or match[4] or "1"], "steps k", 1)
-            (temperatures,) = (
-                whole_numbers([match[3]], "temperatures c", 2) if match[3] else [1]
-            )
-        except ValueError as error:
-            raise FieldError(f"{told}: {error}") from None
-        return cls(steps, temperatures, match[1] == "CD", text == "exact")
+        name = f"sampler {text[:_LONGEST]!r}"
+        for form, row in SAMPLERS.items():
+            pattern = form.format(c=f"(?P<c>{WHOLE})", k=f"(?P<k>{WHOLE})")
+            match = re.fullmatch(pattern, text)
+            if match is not None and len(text) <= _LONGEST:
+                try:
+                    return row._replace(**_numbers(match.groupdict()))
+                except ValueError as error:
+                    raise FieldError(f"{name}: {error}") from None
+        *forms, last = forms_of(lambda row: True)
+        remedy = f"write {', '.join(forms)} or {last}, as in PCD-1 or PT_10"
+        raise FieldError(f"{name} is unknown; {remedy}")
+
+    @property
+    def tempered(self) -> bool:
+        """Whether chains swap their states between temperatures."""
+        return self.temperatures > 1
+
+    @property
+    def persistent(self) -> bool:
+        """Whether there are chains of its own, of a number that a grid chooses."""
+        return not (self.tempered or self.restart or self.exact)
+
+    @property
+    def doubles(self) -> bool:
+        """Whether it can double the activations that have one side of two, as
+        pre-training does.
+        """
+        return not (self.tempered or self.exact)
 
     def __str__(self) -> str:
         """Canonical spelling."""
-        if self.exact:
-            return "exact"
-        if self.temperatures > 1:
-            return f"PT_{self.temperatures}" + (
-                f"-{self.steps}" if self.steps > 1 else ""
-            )
-        return f"{'CD' if self.restart else 'PCD'}-{self.steps}"
+        kind = (self.tempered, self.restart, self.exact)
+        for form, row in SAMPLERS.items():
+            shows_steps = "{k}" in form or self.steps == 1
+            if kind == (row.tempered, row.restart, row.exact) and shows_steps:
+                return form.format(c=self.temperatures, k=self.steps)
+        raise ValueError(f"no form of SAMPLERS is for {self!r}")
 
     def latex(self) -> str:
         r"""The sampler as the paper prints it: ``PT$_{10}$``."""
@@ -126,8 +173,46 @@ class Sampler(NamedTuple):
         return re.sub(r"_(\d+)", lambda match: match[1].translate(lowered), str(self))
 
 
-# 00 in YAML is 0
+# How samplers are written, with c temperatures and k steps, and what they are. The
+# first form that has all numbers of a sampler is its canonical spelling.
+SAMPLERS = {
+    "CD-{k}": Sampler(restart=True),
+    "PCD-{k}": Sampler(),
+    "PT_{c}": Sampler(temperatures=2),
+    "PT_{c}-{k}": Sampler(temperatures=2),
+    "exact": Sampler(exact=True),
+}
+
+
+def _numbers(texts: dict[str, str]) -> dict[str, int]:
+    """Return the fields of a sampler from the numbers in its name."""
+    numbers = {}
+    if "k" in texts:
+        (numbers["steps"],) = whole_numbers([texts["k"]], "steps k", 1)
+    if "c" in texts:
+        (numbers["temperatures"],) = whole_numbers([texts["c"]], "temperatures c", 2)
+    return numbers
+
+
+def forms_of(holds: Callable[[Sampler], bool]) -> list[str]:
+    """Return how the samplers are written for which something holds.
+
+    Examples
+    --------
+    >>> forms_of(lambda sampler: sampler.doubles)
+    ['CD-k', 'PCD-k']
+    """
+    return [form.format(c="c", k="k") for form, row in SAMPLERS.items() if holds(row)]
+
+
+def _sampler_pattern() -> str:
+    return "|".join(form.format(c=WHOLE, k=WHOLE) for form in SAMPLERS)
+
+
 OffsetText = spelled(
-    lambda text: str(Scheme.parse(str(text))), _SCHEME, minimum=0, maximum=0
+    lambda text: str(Scheme.parse(str(text))),
+    scheme_pattern(),
+    minimum=0,  # 00 in YAML is 0
+    maximum=0,
 )
-SamplerText = spelled(lambda text: str(Sampler.parse(str(text))), _SAMPLER)
+SamplerText = spelled(lambda text: str(Sampler.parse(str(text))), _sampler_pattern())

@@ -1,183 +1,240 @@
 """What fits together: which fields change nothing in a cell, and which contradict each
 other.
 
-Rules read the fields of a `Settings`, whose module imports this one.
+The rules read the fields of a `Settings`, whose module imports this one.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from cbm_cli.grid.names import Scheme
+from cbm_cli.grid.names import Scheme, forms_of
+from cbm_cli.letters import LETTERS
 from cbm_cli.text import count
 
 
-def needs(s: Any) -> Iterator[tuple[object, str, str]]:
-    """Yield what fields are for: whether the settings have it, the fields, dotted where
-    nested, its name.
-    """
-    kind, sampler, layers, start = (
-        s.model.kind,
-        s.parsed_sampler,
-        s.pretraining,
-        s.start_from,
-    )
-    coder, visible, hidden = (
-        kind == "auto-encoder",
-        s.scheme.letters[:1],
-        s.scheme.letters[1:],
-    )
-    yield not coder, "sampler chains gradient early_stopping.metric", "an rbm or a dbm"
-    yield kind == "dbm", "pretraining", "a dbm"
-    yield kind == "rbm", "gradient_from offsets_from record", "an rbm"
-    yield (
-        coder or s.early_stopping.metric,
-        "early_stopping",
-        "an auto-encoder, or a metric to watch",
-    )
-    other = sampler.temperatures > 1 or sampler.restart or sampler.exact
-    yield not other, "chains", "PCD-k"
-    yield not sampler.exact, "gradient_from", "samplers that are not exact already"
-    yield {*visible, *hidden} != {"0"}, "offsets_from", "offsets other than 0"
-    fresh = not (start.path or start.experiment) and s.offsets_from != "random"
-    still = {"0", "h"} if fresh else {"0"}  # pre-trained layers may have other offsets
-    for side, letters in (("visible", visible), ("hidden", hidden)):
-        moving = s.scheme.sliding and (layers.epochs or {*letters} - still)
-        yield (
-            moving,
-            f"sliding_factor.{side}",
-            f"{side} offsets that move with _s, as in dd^b_s",
+class Need(NamedTuple):
+    """What some fields are for: they change nothing in a cell without it."""
+
+    holds: object  # whether the cell has it, by truth
+    fields: tuple[str, ...]  # dotted where nested
+    what: str
+
+
+class Conflict(NamedTuple):
+    """What is wrong with a cell."""
+
+    field: str  # the one to look at first, dotted where nested; empty: none
+    message: str
+
+
+def needs(s: Any) -> Iterator[Need]:
+    """Yield what fields are for."""
+    yield from _needs_of_machine(s)
+    yield from _needs_of_offsets(s)
+    yield from _needs_of_training(s)
+
+
+def _needs_of_machine(s: Any) -> Iterator[Need]:
+    kind = s.model.kind
+    has_likelihood = kind != "auto-encoder"
+    fields = ("sampler", "chains", "gradient", "early_stopping.metric")
+    yield Need(has_likelihood, fields, "an rbm or a dbm")
+    yield Need(kind == "dbm", ("pretraining",), "a dbm")
+    fields = ("gradient_from", "offsets_from", "record")
+    yield Need(kind == "rbm", fields, "an rbm")
+    watches = kind == "auto-encoder" or s.early_stopping.metric
+    yield Need(watches, ("early_stopping",), "an auto-encoder, or a metric to watch")
+    sampler = s.parsed_sampler
+    persistent = " or ".join(forms_of(lambda row: row.persistent))
+    yield Need(sampler.persistent, ("chains",), persistent)
+    inexact = "samplers that are not exact already"
+    yield Need(not sampler.exact, ("gradient_from",), inexact)
+
+
+def _needs_of_offsets(s: Any) -> Iterator[Need]:
+    scheme = s.scheme
+    yield Need(scheme.has_offsets, ("offsets_from",), "offsets other than 0")
+    is_fresh = not (s.start_from.path or s.start_from.experiment)
+    # Layers that were trained before may have other offsets than fixed ones.
+    starts_fixed = is_fresh and s.offsets_from != "random"
+    for side, rows in (("visible", scheme.rows[:1]), ("hidden", scheme.rows[1:])):
+        moves = any(not (row.is_fixed if starts_fixed else row.is_none) for row in rows)
+        slides = scheme.sliding and (s.pretraining.epochs or moves)
+        what = f"{side} offsets that move with _s, as in dd^b_s"
+        yield Need(slides, (f"sliding_factor.{side}",), what)
+
+
+def _needs_of_training(s: Any) -> Iterator[Need]:
+    start = s.start_from
+    fields = ("gradient.fisher", "gradient.damping")
+    yield Need(s.gradient.kind == "natural", fields, "kind: natural")
+    fields = ("record.every", "record.window")
+    yield Need(s.record.what, fields, "something to record, as in what: weight_norms")
+    fields = ("pretraining.learning_rate", "pretraining.doubling")
+    yield Need(s.pretraining.epochs, fields, "epochs of pre-training")
+    what = "the start from an experiment"
+    yield Need(start.experiment, ("start_from.machine",), what)
+    what = f"fresh machines, not for {start.path}"
+    yield Need(not start.path, ("init", "weight_scale"), what)
+    what = "mini-batches; a full batch has all rows in every update"
+    yield Need(s.batch != "full", ("shuffle",), what)
+    fields = ("evaluate.temperatures", "evaluate.runs")
+    what = f"method: ais, not {s.evaluation}"
+    yield Need(s.evaluation == "ais", fields, what)
+    what = "evaluations, not for method: none"
+    yield Need(s.evaluation != "none", ("evaluate.rows",), what)
+
+
+def conflicts(s: Any) -> Iterator[Conflict]:
+    """Yield what is wrong with a cell."""
+    yield from _of_length(s)
+    yield from _of_layers(s)
+    yield from _of_rate(s)
+    yield from _of_offsets(s)
+    yield from _of_sampler(s)
+    yield from _of_start(s)
+    yield from _of_gradient(s)
+    yield from _of_evaluation(s)
+
+
+def _of_length(s: Any) -> Iterator[Conflict]:
+    if bool(s.updates) == bool(s.epochs):
+        message = "give the length of training as either updates or epochs"
+        yield Conflict("", message)
+
+
+def _of_layers(s: Any) -> Iterator[Conflict]:
+    kind, hidden, layers = s.model.kind, s.model.hidden, s.model.layers
+    if hidden == "half" and kind != "auto-encoder":
+        message = f"half is for auto encoders; give the {kind} a number of units"
+        yield Conflict("model.hidden", message)
+    if kind == "rbm" and layers > 2:
+        message = f"an rbm has one hidden layer, not {hidden}; a dbm has several"
+        yield Conflict("model.hidden", message)
+    if kind == "dbm" and layers == 2:
+        remedy = f"write kind: rbm, or [{hidden}, {hidden}]"
+        message = f"a dbm has several hidden layers; {remedy}"
+        yield Conflict("model.hidden", message)
+
+
+def _of_rate(s: Any) -> Iterator[Conflict]:
+    rate = s.learning_rate
+    if rate.decay and not rate.every:
+        yield Conflict("learning_rate.decay", "also needs every: 10 epochs")
+    if rate.every and not rate.decay:
+        yield Conflict("learning_rate.every", "also needs decay: 0.9")
+    if rate.steps and rate.decay:
+        message = "a rate decays or changes in steps; give decay and every, or steps"
+        yield Conflict("learning_rate.steps", message)
+
+
+def _of_offsets(s: Any) -> Iterator[Conflict]:
+    kind, scheme = s.model.kind, s.scheme
+    if len(scheme.letters) != s.model.layers:
+        letters = count(len(scheme.letters), "letter")
+        message = (
+            f"offset scheme {s.offsets} has {letters}; this {kind} needs "
+            f"{s.model.layers}"
         )
-    yield (
-        s.gradient.kind == "natural",
-        "gradient.fisher gradient.damping",
-        "kind: natural",
-    )
-    yield (
-        s.record.what,
-        "record.every record.window",
-        "something to record, as in what: weight_norms",
-    )
-    yield (
-        layers.epochs,
-        "pretraining.learning_rate pretraining.doubling",
-        "epochs of pre-training",
-    )
-    yield start.experiment, "start_from.machine", "the start from an experiment"
-    yield not start.path, "init weight_scale", f"fresh machines, not for {start.path}"
-    yield (
-        s.batch != "full",
-        "shuffle",
-        "mini-batches; a full batch has all rows in every update",
-    )
-    yield (
-        s.evaluation == "ais",
-        "evaluate.temperatures evaluate.runs",
-        f"method: ais, not {s.evaluation}",
-    )
-    yield s.evaluation != "none", "evaluate.rows", "evaluations, not for method: none"
-
-
-Conflict = tuple[object, str, str]  # whether it is so, the field, its words
-
-
-def of_machine(s: Any) -> Iterator[Conflict]:
-    """Yield what would be wrong with lengths, layers, offsets, samplers and starts."""
-    model, rate, layers, start = s.model, s.learning_rate, s.pretraining, s.start_from
-    kind, sampler, letters = model.kind, s.parsed_sampler, s.scheme.letters
-    coder, dbm = kind == "auto-encoder", kind == "dbm"
-    told = "give the length of training as either updates or epochs"
-    yield s.updates is s.epochs is None, "", told
-    yield s.updates and s.epochs, "", told
-    told = f"half is for auto encoders; give the {kind} a number of units"
-    yield model.hidden == "half" and not coder, "model.hidden", told
-    told = f"an rbm has one hidden layer, not {model.hidden}; a dbm has several"
-    yield kind == "rbm" and model.layers > 2, "model.hidden", told
-    told = (
-        f"a dbm has several hidden layers; write kind: rbm, or [{model.hidden}, "
-        f"{model.hidden}]"
-    )
-    yield dbm and model.layers == 2, "model.hidden", told
-    yield (
-        rate.decay and not rate.every,
-        "learning_rate.decay",
-        "also needs every: 10 epochs",
-    )
-    yield rate.every and not rate.decay, "learning_rate.every", "also needs decay: 0.9"
-    told = "a rate decays or changes in steps; give decay and every, or steps"
-    yield rate.steps and rate.decay, "learning_rate.steps", told
-    told = (
-        f"offset scheme {s.offsets} has {count(len(letters), 'letter')}; this "
-        f"{kind} needs {model.layers}"
-    )
-    quoted = '; in JSON write "00" in quotes' if s.offsets == "0" else ""
-    yield len(letters) != model.layers, "offsets", told + quoted
-    told = (
-        f"auto encoders have no model mean (m, a), as in {s.offsets}; write 0, d, "
-        "h or r"
-    )
-    yield coder and {*letters} & {*"ma"}, "offsets", told
-    fixed = s.sliding_factor.visible == 0 and s.scheme.sliding and letters[0] != "d"
-    told = (
-        f"0 keeps visible offsets of the letter d at the data mean; {s.offsets} "
-        f"has {letters[0]}"
-    )
-    yield fixed, "sliding_factor.visible", told
-    yield not coder and s.sampler is None, "sampler", "is missing"
-    told = (
-        "layers are pre-trained with CD-k or PCD-k, which double activations; "
-        f"{s.sampler} cannot"
-    )
-    tempered = sampler.temperatures > 1 or sampler.exact
-    yield layers.epochs and tempered, "pretraining", told
-    told = "the layers are those of start_from; remove pretraining or start_from"
-    yield layers.epochs and (start.path or start.experiment), "pretraining", told
-    told = "trials start from files or from an experiment; give path or experiment"
-    yield start.path and start.experiment, "start_from.path", told
-
-
-def of_gradient(s: Any) -> Iterator[Conflict]:
-    """Yield what would be wrong with the gradient."""
-    model, gradient, letters = s.model, s.gradient, s.scheme.letters
-    scaled = gradient.kind == "natural" or gradient.scale_to != "none"
-    told = "the natural gradient and scale_to are for RBMs, not a dbm"
-    yield model.kind == "dbm" and scaled, "gradient", told
-    for name, letter in (("standard", "0"), ("enhanced", "a")):
-        scheme = Scheme(letter * model.layers)
-        moves = name == "enhanced" and (s.scheme.sliding or not s.scheme.before)
-        told = (
-            f"the {name} gradient is that of {scheme}, not of {s.offsets}; write "
-            "gradient: centered"
+        if s.offsets == "0":
+            message += '; in JSON write "00" in quotes'
+        yield Conflict("offsets", message)
+    if kind == "auto-encoder" and scheme.needs_model:
+        of_model = [letter for letter in LETTERS if LETTERS[letter].needs_model]
+        others = [letter for letter in LETTERS if letter not in of_model]
+        message = (
+            f"auto encoders have no model mean ({', '.join(of_model)}), as in "
+            f"{s.offsets}; write {', '.join(others[:-1])} or {others[-1]}"
         )
-        other = letters != scheme.letters or moves
-        yield gradient.kind == name and other, "gradient", told
-    told = (
-        "a natural or rescaled gradient would change the share of the weights that "
-        "decays; remove it"
-    )
-    decays = s.weight_decay.l1 or s.weight_decay.l2
-    yield decays and scaled, "weight_decay", told
-    told = (
-        f"{s.offsets} has no offsets, and its centered gradient is standard; write "
-        "scale_to: standard"
-    )
-    yield gradient.scale_to == "centered" and {*letters} == {"0"}, "gradient", told
+        yield Conflict("offsets", message)
+    is_data_mean = scheme.rows[0].is_data_mean
+    if s.sliding_factor.visible == 0 and scheme.sliding and not is_data_mean:
+        message = (
+            "0 keeps visible offsets of the letter d at the data mean; "
+            f"{s.offsets} has {scheme.letters[0]}"
+        )
+        yield Conflict("sliding_factor.visible", message)
 
 
-def of_evaluation(s: Any) -> Iterator[Conflict]:
-    """Yield what would be wrong with evaluations and what rests on them."""
+def _of_sampler(s: Any) -> Iterator[Conflict]:
+    if s.model.kind != "auto-encoder" and s.sampler is None:
+        yield Conflict("sampler", "is missing")
+    if s.pretraining.epochs and not s.parsed_sampler.doubles:
+        forms = " or ".join(forms_of(lambda row: row.doubles))
+        message = (
+            f"layers are pre-trained with {forms}, which double activations; "
+            f"{s.sampler} cannot"
+        )
+        yield Conflict("pretraining", message)
+
+
+def _of_start(s: Any) -> Iterator[Conflict]:
+    start = s.start_from
+    if s.pretraining.epochs and (start.path or start.experiment):
+        remedy = "remove pretraining or start_from"
+        message = f"the layers are those of start_from; {remedy}"
+        yield Conflict("pretraining", message)
+    if start.path and start.experiment:
+        remedy = "give path or experiment"
+        message = f"trials start from files or from an experiment; {remedy}"
+        yield Conflict("start_from.path", message)
+
+
+def _of_gradient(s: Any) -> Iterator[Conflict]:
+    gradient, scheme = s.gradient, s.scheme
+    is_scaled = gradient.kind == "natural" or gradient.scale_to != "none"
+    if s.model.kind == "dbm" and is_scaled:
+        message = "the natural gradient and scale_to are for RBMs, not a dbm"
+        yield Conflict("gradient", message)
+    if gradient.kind == "standard" and scheme.has_offsets:
+        yield _other_scheme(s, "0")
+    if gradient.kind == "enhanced":
+        moves = scheme.sliding or not scheme.before
+        if set(scheme.letters) != {"a"} or moves:
+            yield _other_scheme(s, "a")
+        if s.offsets_from != "same":
+            message = (
+                "the enhanced gradient takes its offsets from the means of the "
+                f"gradient, not {s.offsets_from}; write gradient: centered"
+            )
+            yield Conflict("offsets_from", message)
+    if (s.weight_decay.l1 or s.weight_decay.l2) and is_scaled:
+        message = (
+            "a natural or rescaled gradient would change the share of the weights "
+            "that decays; remove it"
+        )
+        yield Conflict("weight_decay", message)
+    if gradient.scale_to == "centered" and not scheme.has_offsets:
+        message = (
+            f"{s.offsets} has no offsets, and its centered gradient is standard; "
+            "write scale_to: standard"
+        )
+        yield Conflict("gradient", message)
+
+
+def _other_scheme(s: Any, letter: str) -> Conflict:
+    """Return what is wrong with a gradient that is that of one scheme only."""
+    kind, scheme = s.gradient.kind, Scheme(letter * s.model.layers)
+    message = f"the {kind} gradient is that of {scheme}, not of {s.offsets}"
+    return Conflict("gradient", f"{message}; write gradient: centered")
+
+
+def _of_evaluation(s: Any) -> Iterator[Conflict]:
     kind, method, metric = s.model.kind, s.evaluate.method, s.early_stopping.metric
-    coder = kind == "auto-encoder"
-    told = (
-        f"an auto encoder has no likelihood, which {method} is about; write "
-        "method: cost"
-    )
-    yield coder and method in ("exact", "ais"), "evaluate", told
-    watched = s.evaluation != "none" and (metric == "pseudo-likelihood") == (
-        s.evaluation == "pseudo"
-    )
-    told = f"{metric} is not evaluated; the method of evaluate is {s.evaluation}"
-    yield metric and not watched, "early_stopping.metric", told
-    told = f"method pseudo is for RBMs; the model is of kind {kind}"
-    yield kind != "rbm" and method == "pseudo", "evaluate", told
-    told = f"method cost is for auto encoders; write exact or ais for the {kind}"
-    yield not coder and method == "cost", "evaluate", told
+    if kind == "auto-encoder" and method in ("exact", "ais"):
+        remedy = "write method: cost"
+        message = f"an auto encoder has no likelihood, which {method} is about"
+        yield Conflict("evaluate", f"{message}; {remedy}")
+    if metric:
+        is_pseudo = s.evaluation == "pseudo"
+        watches_pseudo = metric == "pseudo-likelihood"
+        if s.evaluation == "none" or watches_pseudo != is_pseudo:
+            method_used = f"the method of evaluate is {s.evaluation}"
+            message = f"{metric} is not evaluated; {method_used}"
+            yield Conflict("early_stopping.metric", message)
+    if kind != "rbm" and method == "pseudo":
+        message = f"method pseudo is for RBMs; the model is of kind {kind}"
+        yield Conflict("evaluate", message)
+    if kind != "auto-encoder" and method == "cost":
+        remedy = f"write exact or ais for the {kind}"
+        yield Conflict("evaluate", f"method cost is for auto encoders; {remedy}")

@@ -48,7 +48,7 @@ from cbm_cli.grid.names import (
     SamplerText,
     Scheme,
 )
-from cbm_cli.grid.rules import needs, of_evaluation, of_gradient, of_machine
+from cbm_cli.grid.rules import conflicts, needs
 from cbm_cli.grid.source import Value
 from cbm_cli.text import (
     CONTROL,
@@ -511,32 +511,25 @@ class Settings(Frozen):
 
     def check(self) -> None:
         """Raise FieldError for settings that contradict each other."""
-        for wrong, path, told in (
-            *of_machine(self),
-            *of_gradient(self),
-            *of_evaluation(self),
-        ):
-            if wrong:
-                raise FieldError(told, path)
+        for conflict in conflicts(self):
+            raise FieldError(conflict.message, conflict.field)
 
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and
         why.
         """
-        found: dict[str, str] = {}
-        here = (
-            f"this is {self.model.kind} {self.model.hidden}, {self.offsets}, "
-            f"{self.sampler_name}"
-        )
-        for has, fields, what in needs(self):
-            for path in (
-                ()
-                if has
-                else (path for name in fields.split() for path in paths_of(name))
-            ):
-                if self.value(path) != default_of(path):
-                    found.setdefault(path, f"has no effect: it is for {what}; {here}")
-        return found
+        unused: dict[str, str] = {}
+        machine = f"{self.model.kind} {self.model.hidden}"
+        cell = f"{machine}, {self.offsets}, {self.sampler_name}"
+        for need in needs(self):
+            if need.holds:
+                continue
+            reason = f"has no effect: it is for {need.what}; this is {cell}"
+            for name in need.fields:
+                for path in paths_of(name):
+                    if self.value(path) != default_of(path):
+                        unused.setdefault(path, reason)
+        return unused
 
     def with_defaults(self, paths: Iterable[str]) -> "Settings":
         """Return the same settings with the defaults of some fields, dotted where

@@ -93,10 +93,10 @@ class LayerTraining:
         inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
         biases = [found["b_0"], *inner, found[f"c_{last}"]]
         names = ["mu_0", *(f"lam_{k}" for k in range(self.stages))]
-        letters = self.settings.scheme.letters
+        rows = self.settings.scheme.rows
         offsets = [
-            found[name] * (letter != "0")
-            for name, letter in zip(names, letters, strict=True)
+            found[name] * (not row.is_none)
+            for name, row in zip(names, rows, strict=True)
         ]
         return Layered("dbm", tuple(weights), tuple(biases), tuple(offsets))
 

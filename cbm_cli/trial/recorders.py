@@ -15,7 +15,6 @@ from scipy.special import expit
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
@@ -31,7 +30,7 @@ from cbm_cli.machines.gradients import (
     standard_gradient,
 )
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
-from cbm_cli.reference import LETTERS, free_energy, hidden_mean, offset_target
+from cbm_cli.reference import free_energy, hidden_mean, offset_target
 from cbm_cli.results import Progress
 from cbm_cli.trial.start import updates_of
 
@@ -152,7 +151,7 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
 
     Data means are over all training rows, model means over all states.
     """
-    letters, (W, b, c) = Scheme.parse(context.settings.offsets).letters, wide(snapshots)
+    rows, (W, b, c) = context.settings.scheme.rows, wide(snapshots)
     data = _data_means(W, c, context)
     model = (
         exact_moments(W, b, c)[1:] if _needs_model(context.settings) else data
@@ -160,7 +159,7 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
     columns = {}
     for side, k in (("visible", 0), ("hidden", 1)):
         exact = offset_target(
-            LETTERS[letters[k]], data[k], model[k], 1 / 2
+            rows[k].shares, data[k], model[k], 1 / 2
         )  # the expectation of noise
         columns[f"{side}_offset_error"] = np.abs(snapshots[4 + k] - exact).mean(axis=1)
     return columns
@@ -281,7 +280,7 @@ def _data_means(W: Wide, c: Wide, context: Context) -> tuple[Wide, Wide]:
 
 def _needs_model(settings: Settings) -> bool:
     """Whether the offsets of a scheme contain means of the model."""
-    return any(LETTERS[letter][1] for letter in Scheme.parse(settings.offsets).letters)
+    return settings.scheme.needs_model
 
 
 def _exact_gradients(

@@ -16,9 +16,10 @@ from cbm_cli.grid.settings import Settings, SlidingFactor
 from cbm_cli.kernels import plan as codes
 from cbm_cli.kernels.machine import Layout, State, aligned, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
+from cbm_cli.letters import LETTERS
 from cbm_cli.machines import streams
 from cbm_cli.machines.models import Layered, kernel_arrays, sides_of
-from cbm_cli.reference import LETTERS, inverse_sigmoid
+from cbm_cli.reference import inverse_sigmoid
 
 _SOURCES = {"independent": codes.INDEPENDENT, "exact": codes.ALL_STATES}
 
@@ -107,10 +108,10 @@ def _offset_plan(
     have in common.
     """
     mixes, factors = [], []
-    for layer, (letter, size) in enumerate(zip(scheme.letters, sizes, strict=True)):
-        shares = np.array(
-            LETTERS["r" if origin == "random" and letter != "0" else letter], np.float32
-        )
+    for layer, (row, size) in enumerate(zip(scheme.rows, sizes, strict=True)):
+        if origin == "random" and not row.is_none:
+            row = LETTERS["r"]
+        shares = np.array(row.shares, np.float32)
         mixes.append(np.tile(shares[:, None], (1, size)))
         factor = (sliding.hidden if layer else sliding.visible) if scheme.sliding else 1
         factors.append(np.full(size, factor, np.float32))
@@ -130,8 +131,8 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
     W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k
     starts from the same weights in every cell of an experiment. The visible biases are
     the inverse sigmoid of the data mean, clipped to [0.001, 0.999], Eq. (17), or zero;
-    all other biases are 0. Offsets start at 0 for the letter 0, visible ones of d, m
-    and a at the data mean, and all others at 1/2.
+    all other biases are 0. Visible offsets with a share of a mean start at the data
+    mean, constant ones at their constant, and all others at 1/2.
     """
     sizes, model = layout_of(settings, data).sizes, settings.model
     normal = streams.generator(seed, streams.START).standard_normal
@@ -140,12 +141,9 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
     biases = [np.zeros(size) for size in sizes]
     if settings.init == "inverse-sigmoid":
         biases[0] = inverse_sigmoid(np.clip(mean, 0.001, 0.999))
-    letters = settings.scheme.letters
-    offsets = [
-        np.full(size, 0.5 * (letter != "0"))
-        for letter, size in zip(letters, sizes, strict=True)
-    ]
-    if letters[0] in "dma":
+    rows = settings.scheme.rows
+    offsets = [np.full(size, row.start) for row, size in zip(rows, sizes, strict=True)]
+    if rows[0].starts_at_mean:
         offsets[0] = mean
     machine = Layered(model.kind, tuple(weights), tuple(biases), tuple(offsets))
     if model.kind != "auto-encoder":
@@ -211,15 +209,16 @@ def start_from_machine(
     visible layer (``sliding_factor: {visible: 0}``) the data mean. Chains and
     everything else are new. Call `check_machine` first.
     """
-    letters = Scheme.parse(settings.offsets).letters
+    rows = settings.scheme.rows
     offsets = [
-        o * (letter != "0") for o, letter in zip(machine.offsets, letters, strict=True)
+        offset * (not row.is_none)
+        for offset, row in zip(machine.offsets, rows, strict=True)
     ]
-    if not settings.sliding_factor.visible and letters[0] == "d":
+    if not settings.sliding_factor.visible and rows[0].is_data_mean:
         offsets[0] = data.train.mean(axis=0, dtype=np.float64) / data.levels
     inner = [
-        o * (letter != "0")
-        for o, letter in zip(machine.decoder_offsets, letters[1:-1], strict=False)
+        offset * (not row.is_none)
+        for offset, row in zip(machine.decoder_offsets, rows[1:-1], strict=False)
     ]
     machine = machine._replace(offsets=tuple(offsets), decoder_offsets=tuple(inner))
     return state_of(machine, make_plan(settings, data, seed), seed)

@@ -8,6 +8,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.kernels.machine import pairs_of
 from cbm_cli.kernels.products import worth_packing
+from cbm_cli.letters import LETTERS
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
@@ -82,7 +83,7 @@ def moved_offsets(pairs, y, z, learner, update):
 
     def moved(offset, layer, units, u):
         target = ref.offset_target(
-            ref.LETTERS[letters[layer]], *[units[layer].mean(axis=0)] * 2, u
+            LETTERS[letters[layer]].shares, *[units[layer].mean(axis=0)] * 2, u
         )
         nu = nus.hidden if layer else nus.visible
         return ref.moving_average(offset, target, nu if slides else 1)

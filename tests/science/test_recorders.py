@@ -16,6 +16,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import RECORDERS, Settings, Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
+from cbm_cli.letters import LETTERS
 from cbm_cli.machine import TrainedMachine
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.models import Layered
@@ -96,7 +97,9 @@ def activities(W, b, c, mu, lam, x, valid):
 def offset_errors(W, b, c, mu, lam, x, valid, scheme):
     both, found = [moments(phase)[1:] for phase in phases(W, b, c, x)], {}
     for k, (side, offset) in enumerate((("visible", mu), ("hidden", lam))):
-        target = ref.offset_target(ref.LETTERS[scheme[k]], both[0][k], both[1][k], 0.5)
+        target = ref.offset_target(
+            LETTERS[scheme[k]].shares, both[0][k], both[1][k], 0.5
+        )
         found[f"{side}_offset_error"] = np.abs(offset - target).mean()
     return found
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from cbm_cli import reference as ref
+from cbm_cli.letters import LETTERS
 from numpy.testing import assert_allclose
 
 N, M = 4, 3
@@ -16,7 +17,7 @@ THETA = RNG.standard_normal((N, M)), RNG.standard_normal(N), RNG.standard_normal
 OFFSETS = RNG.random(N), RNG.random(M)
 NO_OFFSETS = np.zeros(N), np.zeros(M)
 ROWS = ref.states(N)[[1, 2, 4, 7, 8, 11, 14]]
-PAIRS = ["".join(pair) for pair in itertools.product(ref.LETTERS, repeat=2)]
+PAIRS = ["".join(pair) for pair in itertools.product(LETTERS, repeat=2)]
 
 
 def bits(n):
@@ -235,7 +236,7 @@ def estimator(scheme):
     rng = np.random.default_rng(3)
     return lambda data, model: tuple(
         ref.offset_target(
-            ref.LETTERS[letter],
+            LETTERS[letter].shares,
             data.p @ of_data,
             model.p @ of_model,
             rng.random(of_data.shape[1]),
@@ -264,8 +265,8 @@ def test_algorithm_1_is_algorithm_2(scheme, before):
 
 def test_letters_weigh_means_a_half_and_noise():
     values = {"0": 0, "d": 0.2, "m": 0.6, "a": 0.4, "h": 0.5, "r": 0.9}
-    assert values.keys() == ref.LETTERS.keys()
-    shares = np.transpose([ref.LETTERS[letter] for letter in values])
+    assert values.keys() == LETTERS.keys()
+    shares = np.transpose([LETTERS[letter].shares for letter in values])
     assert_allclose(ref.offset_target(shares, 0.2, 0.6, 0.9), [*values.values()])
     assert ref.moving_average(0.2, 0.7, 1) == 0.7
     assert ref.moving_average(0.2, 0.7, 0.1) == pytest.approx(0.25)

@@ -6,9 +6,9 @@ import string
 from contextlib import suppress
 
 import pytest
-from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler, Scheme
+from cbm_cli.letters import LETTERS
 
 from tests.builders import refusal
 
@@ -55,7 +55,7 @@ def test_the_letters_of_schemes_are_those_of_the_reference():
     for letter in string.printable:
         with suppress(CbmError):
             allowed |= set(Scheme.parse(f"0{letter}0").letters)
-    assert allowed == set(ref.LETTERS)
+    assert allowed == set(LETTERS)
 
 
 def test_sampler_reads_as_numbers_and_prints_one_way():
