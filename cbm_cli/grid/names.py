@@ -5,7 +5,7 @@ numbers and printed back.
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cbm_cli.errors import FieldError
 from cbm_cli.grid.fields import spelled
@@ -130,7 +130,8 @@ class Sampler(NamedTuple):
             match = re.fullmatch(pattern, text)
             if match is not None and len(text) <= _LONGEST:
                 try:
-                    return row._replace(**_numbers(match.groupdict()))
+                    numbers: Any = _numbers(match.groupdict())
+                    return row._replace(**numbers)
                 except ValueError as error:
                     raise FieldError(f"{name}: {error}") from None
         *forms, last = forms_of(lambda row: True)

@@ -37,7 +37,7 @@ def needs(s: Any) -> Iterator[Need]:
 def _needs_of_machine(s: Any) -> Iterator[Need]:
     kind = s.model.kind
     has_likelihood = kind != "auto-encoder"
-    fields = ("sampler", "chains", "gradient", "early_stopping.metric")
+    fields: tuple[str, ...] = ("sampler", "chains", "gradient", "early_stopping.metric")
     yield Need(has_likelihood, fields, "an rbm or a dbm")
     yield Need(kind == "dbm", ("pretraining",), "a dbm")
     fields = ("gradient_from", "offsets_from", "record")

@@ -58,6 +58,9 @@ dbm gradient* scale_to = @natural | !@gradient: {scale_to: standard}
 rbm gradient* dd^b 00 = @standard
 dbm gradient* ddd^b_s aaa^b = @enhanced
 rbm gradient* aa^b = @enhanced; offsets: aa^b_s | @enhanced; offsets: aa^l
+rbm offsets_from* centered = @independent; offsets: aa^b; gradient: enhanced
+rbm offsets_from* centered = @exact; offsets: aa^b; gradient: enhanced
+rbm offsets_from* centered = @random; offsets: aa^b; gradient: enhanced
 rbm weight_decay* natural = @0.1; gradient: natural
 rbm weight_decay* rescaled = {l1: @0.1}; gradient: {scale_to: standard}
 dbm pretraining* CD-k PCD-k = @2; sampler: PT_4 | @2; sampler: exact
@@ -152,6 +155,10 @@ rbm data: {name: shifting-bar, size: 9, bar: 1, flip: [no, yes]}; learning_rate:
   learning_rate: [0.20, .1], data: {flip: on, name: [dna, shifting-bar]}}]
   -> data.flip learning_rate.start offsets = False 0.1 dd^b_s | False 0.1 00 | False 0.2 dd^b_s
   | False 0.2 00 | True 0.1 00 | True 0.2 00
+# Each of several conditions leaves out the cells for which it holds
+rbm offsets: [00, d0, dd^b]; batch: [10, 20]; exclude: [{offsets: 00, batch: 10},
+  {batch: 20, offsets: [d0, dd^b]}, {offsets: d0, batch: 10}]
+  -> offsets batch = 00 20 | dd^b 10
 # A change sees those before it
 rbm offsets: [00, dd^b]; when: [{if: {offsets: 00}, set: {init: zero, weight_decay: 0.2}},
   {if: {init: zero, weight_decay: {l2: 0.2}}, set: {updates: 7, momentum: 0.5}},
