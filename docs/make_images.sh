@@ -20,6 +20,7 @@ fi
 rm -f "$page"
 
 # The pictures of these pages are drawn by the commands beside them.
-cd "$(dirname "$0")" && grep -h '^cbm plot .* -o [a-z-]*\.png$' \
-    course/figure-and-table.md gallery.md science/centering.md science/enhanced-gradient.md | sort -u |
+cd "$(dirname "$0")" && cat course/figure-and-table.md gallery.md science/centering.md science/enhanced-gradient.md |
+    sed -e ':join' -e '/\\$/ { N; s/ *\\\n */ /; b join' -e '}' |
+    grep '^cbm plot .* -o [a-z-]*\.png$' | sort -u |
     sed "s|^cbm plot results |cbm plot $results |; s|^cbm |$cbm |; s| -o | -o images/|" | sh

@@ -135,11 +135,40 @@ def _message_of(error: Exception) -> tuple[str, int]:
     return f"unforeseen {type(error).__name__}: {error}; {remedy}", 1
 
 
+CITATION = """\
+@article{melchior2016center,
+  author  = {Melchior, Jan and Fischer, Asja and Wiskott, Laurenz},
+  title   = {How to Center Deep Boltzmann Machines},
+  journal = {Journal of Machine Learning Research},
+  volume  = {17},
+  number  = {99},
+  pages   = {1--61},
+  year    = {2016},
+  url     = {https://jmlr.org/papers/v17/14-237.html}
+}"""
+
+
+def _cite(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print what to cite, and end."""
+    if is_asked:
+        click.echo(f"% Trained and evaluated with cbm {__version__} (cbm-cli).")
+        click.echo(CITATION)
+        context.exit()
+
+
 @click.group(
     cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, message="cbm %(version)s (cbm-cli)")
+@click.option(
+    "--cite",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_cite,
+    help="Print the reference of the paper, and the version of cbm.",
+)
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
     # Python ends at once: it looks for no garbage in all that was imported.

@@ -11,7 +11,7 @@ from cbm_cli.cli import main
 from tests.builders import cbm
 
 OPTIONS = {
-    "": "--version",
+    "": "--version --cite",
     "data": "",
     "init": "--paper -o",
     "run": (

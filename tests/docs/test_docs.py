@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import re
-import runpy
 import shlex
 from pathlib import Path
 
@@ -18,54 +17,40 @@ from cbm_cli.datasets.loading import describe, load
 from cbm_cli.datasets.spec import make_spec
 from cbm_cli.grid.read import read_grid
 from cbm_cli.machine import TrainedMachine
+from PIL import Image
 
 from tests.builders import cbm
+from tests.docs.pages import (
+    COURSE,
+    DOCS,
+    FENCE,
+    GRID,
+    ROOT,
+    blocks_of,
+    fitted,
+    follow,
+    words_of,
+)
 from tests.processes import nightly
 
-ROOT = Path(__file__).parents[2]
-GRID = ROOT / "experiments.yaml"
 PAGES = [ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
-BLOCK = r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$'
-FENCE = re.compile(BLOCK, re.M | re.S)
-# Pages that are read and typed from top to bottom; the gallery needs the results of the
-# course
-COURSE = [
-    f"course/{page}.md" for page in ("own-data", "choose-settings", "figure-and-table")
-]
-SHARED = [*COURSE, "gallery.md"]
-OTHERS = [[f"course/{page}.md"] for page in ("read-a-table", "continue-and-share")]
+PAGES += sorted(DOCS.rglob("*.md"))
 
 
 def pages_in(folder):
-    return [
-        [f"{folder}/{path.name}"]
-        for path in sorted((ROOT / "docs" / folder).glob("*.md"))
-    ]
+    names = sorted(path.name for path in (DOCS / folder).glob("*.md"))
+    return [[f"{folder}/{name}"] for name in names]
 
 
-FOLLOWED = [COURSE, *OTHERS, ["python.md"], *pages_in("how-to")]
-FOLLOWED += nightly(SHARED, ["diagnose.md"], *pages_in("science"))
-SMALLER = {  # the same, in less time
-    "epochs: 50": "epochs: 2",
-    "n_iter=5": "n_iter=1",
-    "jobs=1": "jobs=0",
-    "updates: 10000": "updates: 200",
-    "trials: 8": "trials: 2",
-    "--trials 5": "",
-    "updates=2000": "updates=200",
-    "temperatures 2000": "temperatures 100",
-}
-
-
-def blocks(page):
-    """Whether it is not run, language, title and body of every block of a page, made
-    smaller.
-    """
-    for unrun, language, title, body in FENCE.findall(page.read_text("utf-8")):
-        for long, short in SMALLER.items():
-            body = body.replace(long, short)
-        yield unrun, language, title, body
+# Pages that are read and typed from top to bottom, each after those before it
+FOLLOWED = [
+    [*COURSE, "course/continue-and-share.md"],
+    ["python.md"],
+    ["recorders.md"],
+    ["course/first-run.md", "../README.md"],
+    *pages_in("how-to"),
+]
+FOLLOWED += nightly([*COURSE, "gallery.md"], ["diagnose.md"], *pages_in("science"))
 
 
 def page_id(pages):
@@ -110,112 +95,148 @@ def test_commands_and_their_options_exist(page):
             assert set(names) <= {*grid["experiments"], *grid["groups"]}
 
 
-def follow(line):
-    """Do what a line of a shell block does, in this process; MODEL is the first of
-    best.txt.
-    """
-    words = shlex.split(line, comments=True)
-    if "MODEL" in words:
-        words[words.index("MODEL")] = Path("best.txt").read_text("utf-8").split()[0]
-    if words[:1] == ["python"]:
-        runpy.run_path(words[1])
-        return
-    assert words[0] == "cbm", f"mark the block as not run: {line}"
-    words, target = (
-        (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
-    )
-    if words[1] == "run" and "-j" not in words:
-        words += ["-j", "0"]
-    if words[:3] == ["cbm", "run", "experiments.yaml"]:
-        lengths = any(
-            word.startswith(("updates=", "epochs=")) for word in words
-        )  # its own
-        words += [] if "--trials" in words else ["--trials", "2"]
-        words += [] if lengths else ["--set", "updates=200"]
-    result = cbm(*words[1:])
-    if target:
-        Path(target).write_text(result.stdout, "utf-8")
+SHAPED = r"^(?:\w+ = |machine.kind, )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))"
 
 
 @pytest.mark.parametrize("pages", FOLLOWED, ids=page_id)
 def test_pages_can_be_followed_to_the_letter(pages, here):
-    """Where a value of Python is followed by its shape as a comment, it has this
-    shape.
-    """
-    Path("experiments.yaml").write_text(GRID.read_text("utf-8"), "utf-8")
+    """Every block does what it says, and every output has the words of the page."""
+    outputs = follow(pages, lambda words: cbm(*words).stdout, is_short=True)
+    for output in outputs:
+        shown = output.block.body
+        printed = fitted(shown, output.printed)
+        assert words_of(printed) == words_of(shown), output.block.page.name
+
+
+def test_values_on_the_page_on_python_have_the_shapes_in_their_comments(here):
     names, shapes = {}, 0
-    every = itertools.chain(*(blocks(ROOT / "docs" / page) for page in pages))
-    for unrun, language, title, body in every:
-        if title and not unrun:
-            Path(title).write_text(body, "utf-8")
-        elif language == "python" and not unrun:
-            exec(compile(body, str(pages), "exec"), names)
-            commented = (
-                r"^(?:\w+ = |machine.kind, )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))"
-            )
-            for value, shape in re.findall(commented, body, re.M):
+    for block in blocks_of(DOCS / "python.md"):
+        if block.language == "python" and block.is_run:
+            exec(compile(block.body.replace("jobs=1", "jobs=0"), "page", "exec"), names)
+            for value, shape in re.findall(SHAPED, block.body, re.M):
                 shown = eval(value, names)
-                assert (shown if isinstance(shown, tuple) else shown.shape) == eval(
-                    shape
-                ), value
+                actual = shown if isinstance(shown, tuple) else shown.shape
+                assert actual == eval(shape), value
                 shapes += 1
-        elif language == "sh" and not unrun:
-            for line in body.splitlines():
-                follow(line)
-    assert shapes == (10 if pages == ["python.md"] else 0)
+    assert shapes == 10
+
+
+def test_kept_tables_are_those_of_the_page_on_three_tables():
+    """Each output is what cbm prints of the kept results, but for the description."""
+    text = (DOCS / "reproduction/twenty-minutes.md").read_text("utf-8")
+    kept = re.findall(
+        r"the kept results of ([\w-]+) -->\n```text\n(.*?)```", text, re.S
+    )
+    assert len(kept) == 3
+    for experiment, shown in kept:
+        printed = cbm("table", ROOT / "reproduction/results", experiment).stdout
+        printed = re.sub(r"^About: .*\n\n", "", printed)
+        assert fitted(shown, printed) == shown, experiment
 
 
 def test_the_course_shows_what_a_run_finds(here):
-    data, choice = ((ROOT / f"docs/{page}").read_text("utf-8") for page in COURSE[:2])
-    lines = re.findall(r"^ (?:flipped-)?digits +.*$", choice, re.M)
+    """One cell of the table of the course, trained again with some of its trials."""
+    data, choice = ((DOCS / page).read_text("utf-8") for page in COURSE[2:4])
+    lines = re.findall(r"^ (?:flipped-)?digits +.*$", choice, re.M)[:2]
     printed = [re.findall(r"(-[\d.]+) ± ([\d.]+)", line)[2] for line in lines]
-    (script, grid), trials = (
-        (body for *_, title, body in FENCE.findall(data) if title),
-        2,
-    )  # of 8
+    titled = [block.body for block in blocks_of(DOCS / COURSE[2]) if block.title]
+    script, grid = titled
+    trials = 2  # of 8
     exec(script, {})
     Path("grid.yaml").write_text(re.sub(r"rate: \[.*\]", "rate: [1.0]", grid), "utf-8")
     spec = make_spec(path="train.csv", binarise="threshold", threshold=8, hold_out=0.2)
     assert f"`{describe(spec, load(spec)).partition(' (')[0]}`" in data
     cbm("run", "grid.yaml", "--trials", trials, "--set", "offsets=dd^b_s", "-j", 0)
-    found = json.loads(
+    table = json.loads(
         cbm("table", "results", "--statistic", "best-valid", "-f", "json").stdout
     )
-    for cell, (mean, spread) in zip(found["cells"], printed, strict=True):
+    for cell, (mean, spread) in zip(table["cells"], printed, strict=True):
         error = float(spread) / math.sqrt(trials)
         assert abs(cell["mean"] - float(mean)) < 3 * error + 0.005  # rounding
 
 
+CAPTIONED = re.compile(r"!\[[^\]]*\]\((\S+\.png)\)\n\n\*(.+?)\*\n", re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_captions_of_pictures_count_the_trials_that_the_pictures_show(page):
+    for picture, caption in CAPTIONED.findall(page.read_text("utf-8")):
+        counts = re.findall(r"(\d+) trials", caption)
+        description = Image.open(page.parent / picture).info.get("Description", "")
+        for count in counts if description else ():
+            assert f"{count} trials" in description, (page.name, picture)
+
+
+def test_the_reference_is_the_same_in_every_place():
+    printed = cbm("--cite").stdout
+    reference = printed.partition("\n")[2]
+    assert reference in (ROOT / "docs/citation.md").read_text("utf-8")
+    known = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    article = known["preferred-citation"]
+    for fact in (article["title"], str(article["year"]), article["url"]):
+        assert f"{{{fact}}}" in reference
+    assert f"cbm {known['version']} " in printed
+
+
+def test_no_table_of_a_page_is_torn_by_an_empty_line():
+    """A line with cells follows another one, or begins a table with its head."""
+    for page in PAGES:
+        lines = ["", *page.read_text("utf-8").splitlines(), ""]
+        for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
+            if line.startswith("|") and not before.startswith("|"):
+                assert after.startswith(("|--", "| --")), (page, line)
+
+
 def test_grids_on_other_pages_can_be_read():
     """The other YAML blocks that are whole grids."""
-    for unrun, language, title, body in itertools.chain(*map(blocks, PAGES)):
-        if (
-            language == "yaml"
-            and body.startswith("experiments:")
-            and not (unrun or title)
-        ):
-            named = yaml.load(body, yaml.BaseLoader)["experiments"]
-            assert read_grid("grid.yaml", text=body).experiments.keys() == named.keys()
+    for block in itertools.chain(*map(blocks_of, PAGES)):
+        is_grid = block.language == "yaml" and block.body.startswith("experiments:")
+        if is_grid and block.is_run and not block.title:
+            named = yaml.load(block.body, yaml.BaseLoader)["experiments"]
+            grid = read_grid("grid.yaml", text=block.body)
+            assert grid.experiments.keys() == named.keys()
 
 
-@pytest.fixture(scope="module")
-def hooks():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "docs")
-        return importlib.import_module("hooks")
+@pytest.fixture
+def pages_module(monkeypatch):
+    """Return a function that imports a module of the folder of pages."""
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module
 
 
-def test_reference_pages_of_the_site_have_every_command_field_and_function(hooks):
-    texts = [page.read_text("utf-8") for page in (ROOT / "docs/reference").glob("*.md")]
-    pages = map(hooks.on_page_markdown, texts)
-    lines = {line for text in pages for line in text.splitlines()}
-    assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= lines
-    assert {"## cbm.run", "## cbm.load", "## CenteredRBM", "### fit"} <= lines
-    momentum = (
-        "| `momentum` | Share of the last step that is added to the next one | "
-        " | `0.0` |"
+def test_generated_parts_of_pages_are_those_of_the_code(pages_module):
+    pytest.importorskip("griffe", reason="griffe reads docstrings for the pages")
+    generated = pages_module("generated")
+    for name, make in generated.PARTS.items():
+        text = (DOCS / name).read_text("utf-8")
+        assert generated.with_part(text, make()) == text, (
+            f"{name} is older than the code: python docs/generated.py"
+        )
+
+
+def test_reference_pages_have_every_command_field_default_and_function():
+    commands, grid, python = (
+        (DOCS / page).read_text("utf-8")
+        for page in ("reference/commands.md", "grid.md", "python.md")
     )
-    assert momentum in lines
+    assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= {
+        *commands.splitlines()
+    }
+    assert "[default: 0.05; " in commands
+    assert re.search(r"^\| `momentum` \|.*\| number ≥ 0 < 1 \| `0.0` \|$", grid, re.M)
+    assert re.search(r"^\| `offsets` \|.*\| \*\*required\*\* \|$", grid, re.M)
+    for head in ("### cbm.run", "### cbm.load", "### CenteredRBM"):
+        assert f"{head}\n" in python
+
+
+def test_formulas_become_mathml_outside_of_code(pages_module):
+    pytest.importorskip("latex2mathml", reason="formulas of the site need latex2mathml")
+    hooks = pages_module("hooks")
+    text = "so $x_i$ costs `$5` or $HOME\n\n$$\na = b\\\\\nc = d\n$$\n"
+    page = hooks.on_page_markdown(text)
+    assert page.count("<math") == 3
+    assert "<msub><mi>x</mi><mi>i</mi></msub>" in page
+    assert "`$5` or $HOME" in page
 
 
 def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
@@ -232,10 +253,9 @@ def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_sho
 
 def test_every_public_function_of_python_has_an_example_that_is_run():
     estimators = pytest.importorskip("cbm_cli.sklearn")
-    pages = [ROOT / "docs/python.md", ROOT / "docs/how-to/scikit-learn.md"]
-    typed = "".join(
-        body for page in pages for unrun, *_, body in blocks(page) if not unrun
-    )
+    pages = [DOCS / "python.md", DOCS / "how-to/labels.md"]
+    blocks = itertools.chain(*map(blocks_of, pages))
+    typed = "".join(block.body for block in blocks if block.is_run)
     names = [f"cbm.{name}(" for name in ("data", "load", "open_results", "run")]
     for owner in (ResultFrames, TrainedMachine, estimators.CenteredRBM):
         own = [

@@ -20,7 +20,7 @@ IMAGES, PAPER, KEPT = (
     DOCS.parent / "reproduction/results",
 )
 GALLERY, DRAWN = (
-    (DOCS / "gallery.md").read_text("utf-8"),
+    re.sub(r" *\\\n *", " ", (DOCS / "gallery.md").read_text("utf-8")),
     r"^cbm (plot .*) -o (\S+\.png)$",
 )
 COMMANDS = {name: call for call, name in re.findall(DRAWN, GALLERY, re.M)}

@@ -505,7 +505,7 @@ def grid(here, clone):
     """Return a function that runs a grid with recorders; mine.py is the example of the
     docs.
     """
-    page = (clone / "docs/how-to/recorder.md").read_text("utf-8")
+    page = (clone / "docs/recorders.md").read_text("utf-8")
     Path("mine.py").write_text(
         re.search(r"```python .*?\n(.*?)```", page, re.DOTALL)[1]
     )
