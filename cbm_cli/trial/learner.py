@@ -1,6 +1,6 @@
 """The training of one machine of any kind: start, updates, evaluation, machine file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,35 +46,28 @@ class Learner:
         self.settings, self.data, self.seed = settings, data, seed
         self.sizes = layout_of(settings, data).sizes
         self.plan = make_plan(settings, data, seed)
-        how = settings.gradient
-        fisher = FISHERS[how.fisher] if how.kind == "natural" else CENTERED
-        scaled = how.scale_to != "none", how.scale_to == "centered"
-        self.direction = (
-            Direction(fisher, how.damping, *scaled) if is_directed(settings) else None
-        )
+        self.direction = _direction_of(settings)
         self._training: Training | EncoderTraining | None = None
-        self.method, names = _method_of(settings), settings.evaluate.parts
+        self.method = _method_of(settings)
+        names = settings.evaluate.parts
         self.parts = parts_of(data, self.method, names.split("+") if names else None)
-        self.counted = ROUNDS if settings.model.kind == "dbm" else ()
         self.encodes = settings.model.kind == "auto-encoder"
-        if self.encodes:
-            of_parts = self.parts.rows if self.method.name == "cost" else ()
-            self.measured = tuple(f"{part}_cost" for part in of_parts)
-        else:
+        self.counted = ROUNDS if settings.model.kind == "dbm" else ()
+        if not self.encodes:
             self.measured = columns(self.method, self.sizes, self.parts)
-        self.columns = (
-            *self.measured,
-            *self.counted,
-        )  # names of the values of an evaluation
-        self.exact: Exact | None = (
-            None  # rows of an evaluation that the training loop can make itself
-        )
+        elif self.method.name == "cost":
+            self.measured = tuple(f"{part}_cost" for part in self.parts.rows)
+        else:
+            self.measured = ()
+        # Names of the values of an evaluation
+        self.columns = (*self.measured, *self.counted)
+        # Rows of an evaluation that a kernel makes between updates, without Python
+        self.exact: Exact | None = None
         rows = self.parts.rows
         if settings.model.kind == "rbm" and self.method.name == "exact" and rows:
             watched = [*rows].index("valid") if "valid" in rows else -1
-            self.exact = make_exact(
-                [*rows.values()], self.parts.unit, self.sizes[1], watched
-            )
+            hidden = self.sizes[1]
+            self.exact = make_exact([*rows.values()], self.parts.unit, hidden, watched)
 
     def start(self) -> State:
         """The state before the first update."""
@@ -84,44 +77,45 @@ class Learner:
         """The state before the first update of a machine."""
         return state_of(machine, self.plan, self.seed)
 
-    def advance(self, state: State, trail: Trail, first: int, last: int) -> None:
-        """Make the updates first, ..., last - 1 in one call of a kernel; the state
-        changes in place.
-        """
-        self._training_of(state)(trail, first, last)
+    def advance(
+        self,
+        state: State,
+        trail: Trail,
+        first: int,
+        stop: int,
+        stations: Sequence[int] = (),
+        best: float = -np.inf,
+    ) -> tuple[int, list[list[float]]]:
+        """Make the updates first, ..., stop - 1 by kernels; the state changes in place.
 
-    def advance_through(
-        self, state: State, trail: Trail, first: int, stations: range, best: float
-    ) -> list[list[float]]:
-        """Make the updates from ``first`` through some evaluations, and return the
-        values of these.
-
-        The last one is left to `evaluate` if the machine has diverged, or is better
-        than ``best`` on the validation part.
+        Machines that have an ``exact`` are evaluated at the updates ``stations`` on the
+        way. A station ends the stretch, and is left to `evaluate`, if the machine there
+        has diverged, or is better than ``best`` on the validation part. Returns the
+        update that is reached, and the values of the stations before it.
         """
-        trained, curve = (
-            self._training_of(state),
-            np.empty((len(stations), len(self.columns))),
-        )
+        train = self._training_of(state)
+        if not stations:
+            train(trail, first, stop)
+            return stop, []
+        curve = np.empty((len(stations), len(self.columns)))
         machine = state.machine
         evaluates = specialised(evaluate_exactly, machine, self.exact, best, curve[0])
-        for made, station in enumerate(stations):
-            trained(trail, first, station)
+        for k, station in enumerate(stations):
+            train(trail, first, station)
             first = station
-            if not evaluates(machine, self.exact, best, curve[made]):
-                return curve[:made].tolist()
-        return curve.tolist()
+            if not evaluates(machine, self.exact, best, curve[k]):
+                return station, curve[:k].tolist()
+        if first < stop:
+            train(trail, first, stop)
+        return stop, curve.tolist()
 
-    def _training_of(self, state: State) -> Any:
+    def _training_of(self, state: State) -> Training | EncoderTraining:
         if self._training is None or self._training.state is not state:
+            rows = self.data.train
             if self.encodes:
-                self._training = EncoderTraining(
-                    state, self.sizes, self.data.train, self.plan
-                )
+                self._training = EncoderTraining(state, self.sizes, rows, self.plan)
             else:
-                self._training = Training(
-                    state, self.data.train, self.plan, self.direction
-                )
+                self._training = Training(state, rows, self.plan, self.direction)
         return self._training
 
     def evaluate(
@@ -139,28 +133,24 @@ class Learner:
             return [
                 mean_cost(state, self.sizes, x, self.plan, should_stop) for x in rows
             ]
-        found: dict[str, Any] = {}
+        measured: dict[str, Any] = {}
         if self.measured:
             method = self.method
             if method.name == "ais":
-                method = replace(
-                    method, seed=streams.seed_of(self.seed, streams.EVALUATIONS, update)
-                )
-            machine = Flat(*state[:3], state.mu[self.sizes[0] :], self.sizes)
-            found = values(
-                *evaluate(machine, self.parts, method, should_stop=should_stop)
+                seed = streams.seed_of(self.seed, streams.EVALUATIONS, update)
+                method = replace(method, seed=seed)
+            start = state.mu[self.sizes[0] :]
+            machine = Flat(state.W, state.b, state.c, start=start, sizes=self.sizes)
+            of_machine, by_part = evaluate(
+                machine, self.parts, method, should_stop=should_stop
             )
+            measured = values(of_machine, by_part)
         if self.counted:
-            rounds, batches, failures = map(float, state.rounds)
+            rounds, batches, failures = state.rounds.tolist()
             state.rounds[:] = 0
-            found |= dict(
-                zip(
-                    ROUNDS,
-                    (rounds / batches if batches else np.nan, failures),
-                    strict=True,
-                )
-            )
-        return [found[column] for column in self.columns]
+            measured["mean_field_rounds"] = rounds / batches if batches else np.nan
+            measured["mean_field_failures"] = float(failures)
+        return [measured[column] for column in self.columns]
 
     def machine(self, state: State) -> dict[str, NDArray[Any]]:
         """The arrays of a machine file."""
@@ -177,6 +167,21 @@ def _method_of(settings: Settings) -> Method:
         runs=how.runs,
         rows=how.rows,
         checked=False,
+    )
+
+
+def _direction_of(settings: Settings) -> Direction | None:
+    """The direction of the steps, if updates do not simply follow the centered
+    gradient.
+    """
+    if not is_directed(settings):
+        return None
+    how = settings.gradient
+    return Direction(
+        fisher=FISHERS[how.fisher] if how.kind == "natural" else CENTERED,
+        damping=how.damping,
+        scaled=how.scale_to != "none",
+        to_centered=how.scale_to == "centered",
     )
 
 

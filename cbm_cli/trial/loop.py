@@ -24,9 +24,8 @@ from cbm_cli.trial.recorders import Recorder, Recording
 from cbm_cli.trial.start import total_updates, updates_of
 
 _RATE = 2_000_000  # products of numbers in a second at least, where kernels are simple
-_IMPROVEMENT = (
-    1e-5  # of a validation cost, from one evaluation to the next, as the paper reads
-)
+# Of a validation cost, from one evaluation to the next, as the paper reads
+_IMPROVEMENT = 1e-5
 
 
 def run_trial(
@@ -53,24 +52,33 @@ def run_trial(
 
 
 def converged(costs: Sequence[float], look_ahead: int) -> int | None:
-    """Epoch of the lowest cost once a training has converged; None before.
+    """Number of the evaluation of the lowest cost once a training has converged; None
+    before.
 
     The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the
-    validation set was less than 0.00001". Read here as: training has converged after
-    epoch e if none of the epochs e + 1, ..., e + look_ahead costs less than the epoch
-    before it by more than 0.00001. This is known, and training stops, look_ahead epochs
-    later: more costs do not change the answer. Costs are of the epochs 1, 2, ...; NaN
-    improves on nothing.
+    validation set was less than 0.00001". Read here, with an evaluation an epoch, as:
+    training has converged after evaluation e if none of the evaluations e + 1, ..., e +
+    look_ahead costs less than the one before it by more than 0.00001. This is known,
+    and training stops, look_ahead evaluations later: more costs do not change the
+    answer. Costs are of the evaluations 1, 2, ...; NaN improves on nothing.
+
+    Examples
+    --------
+    >>> converged([5.0, 4.0, 3.0, 3.1], look_ahead=2) is None
+    True
+    >>> converged([5.0, 4.0, 3.0, 3.1, 3.2], look_ahead=2)
+    3
     """
     values = np.asarray(costs, dtype=np.float64)
     if values.size <= look_ahead:
         return None
-    falls = values[:-1] - values[1:] > _IMPROVEMENT  # from each epoch to the next
+    falls = values[:-1] - values[1:] > _IMPROVEMENT
     still = ~sliding_window_view(falls, look_ahead).any(axis=1)
     if not still.any():
         return None
-    known = values[: int(still.argmax()) + look_ahead + 1]
-    return int(np.where(np.isnan(known), np.inf, known).argmin()) + 1
+    until_known = values[: int(still.argmax()) + look_ahead + 1]
+    rated = np.where(np.isnan(until_known), np.inf, until_known)
+    return int(rated.argmin()) + 1
 
 
 class _Course:
@@ -84,25 +92,19 @@ class _Course:
         self.settings, self.data = trial.settings, data
         seed = trial.seed
         self.learner = Learner(self.settings, data, seed)
-        self.pretraining, plan = (
-            LayerTraining(self.settings, data, seed),
-            self.learner.plan,
-        )
+        self.pretraining = LayerTraining(self.settings, data, seed)
         self.columns = ("update", "epoch", *self.learner.columns)
-        self.watched = (
-            valid_metric(self.columns) or ""
-        )  # nothing without a validation part
-        self.best: float | None = (
-            None  # of the evaluations after the start, as `_score` rates them
-        )
+        # Empty without a validation part
+        self.watched = valid_metric(self.columns) or ""
+        # Score of the evaluations after the start, see `_score`
+        self.best = -np.inf
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
         self.recording = Recording(self.settings, data, seed, recorders, self.last)
-        rows = max(plan.batch, plan.rows * plan.temperatures * plan.steps)
-        products = rows * sum(n * m for n, m in pairwise(self.learner.sizes))
-        simple = self.learner.direction is None and not plan.exact
-        # Updates of one call of the kernel
-        self.at_once = max(1, int(LONGEST_CALL * _RATE) // products) if simple else 1
+        # Evaluations that a kernel makes need not end a stretch
+        stops_early = self.settings.early_stopping.metric is not None
+        self.through = self.learner.exact is not None and not stops_early
+        self.at_once = _first_guess(self.learner)  # updates of one call of the kernel
 
     def run(
         self,
@@ -112,19 +114,15 @@ class _Course:
     ) -> Outcome | Progress:
         began = time.perf_counter()
         now = since or Progress(None)
-        if self.watched:
-            self.best = max(map(self._score, now.curve[1:]), default=None)
+        for row in now.curve[1:]:
+            self.best = max(self.best, self._score(row))
         now.computer = combined(now.computer, computer())
         if now.state is None:
             now.state = self._first_state(now)
         earlier = now.seconds
         while not should_pause():
             if not self.pretraining.is_done(now):
-                self._in_time(
-                    lambda: self.pretraining.advance(now, self.at_once), self.at_once
-                )
-                if self.pretraining.is_done(now):
-                    now.state = self._first_state(now)
+                self._pretrain(now)
                 continue
             if now.update == self._next_station(now):
                 rounds, best_machine = now.state.rounds.copy(), now.best_machine
@@ -132,18 +130,14 @@ class _Course:
                     finite = self._evaluate(now, should_stop)
                 except Stopped:
                     break
-                if (
-                    not finite
-                    or now.update == self.last
-                    or self._converged(now) is not None
-                ):
-                    before = now.copy()
-                    before.curve.pop()
-                    before.best_machine, before.state.rounds[:] = best_machine, rounds
+                at_end = not finite or now.update == self.last
+                if at_end or self._converged(now) is not None:
+                    end = now.copy()
+                    end.curve.pop()
+                    end.best_machine, end.state.rounds[:] = best_machine, rounds
                     self.recording.finish(now)
                     now.seconds = earlier + time.perf_counter() - began
-                    end = before if now.seconds >= LONG else None
-                    return self._outcome(now, None if finite else now.update, end)
+                    return self._outcome(now, finite, end)
             self._train(now)
         now.seconds = earlier + time.perf_counter() - began
         return now
@@ -162,60 +156,39 @@ class _Course:
             return self.learner.start_from(self.pretraining.machine(now))
         return self.learner.start()
 
+    def _pretrain(self, now: Progress) -> None:
+        """One call of the kernel that pre-trains a layer."""
+        began, updates = time.perf_counter(), self.at_once
+        self.pretraining.advance(now, updates)
+        self._adapt(updates, time.perf_counter() - began)
+        if self.pretraining.is_done(now):
+            now.state = self._first_state(now)
+
     def _train(self, now: Progress) -> None:
         """One call of the kernel: to the next evaluation at most, or through those that
         it can make.
         """
-        may_stop = self.settings.early_stopping.metric is not None
-        station, through = (
-            self._next_station(now),
-            self.learner.exact is not None and not may_stop,
-        )
-        stop = min(
-            now.update + self.at_once,
-            max(station, self.last - 1) if through else station,
-        )
+        station = self._next_station(now)
+        furthest = max(station, self.last - 1) if self.through else station
+        stop = min(now.update + self.at_once, furthest)
         trail, stop = self.recording.trail(now, stop)
-        stations = (
-            min(stop, self.last - 1) // self.every - now.update // self.every
-            if through
-            else 0
-        )
+        stations = range(0)
+        if self.through:
+            stations = range(station, min(stop, self.last - 1) + 1, self.every)
         if stations:
-            stop = station + (stations - 1) * self.every
-            through_all = range(station, stop + 1, self.every)
-            self._in_time(
-                lambda: self._train_through(now, trail, through_all), stop - now.update
-            )
-        else:
-            self._in_time(
-                lambda: self.learner.advance(now.state, trail, now.update, stop),
-                stop - now.update,
-            )
-            now.update = stop
-        made = np.searchsorted(trail.update, now.update)
-        self.recording.keep(now, Trail._make(array[:made] for array in trail))
-
-    def _train_through(self, now: Progress, trail: Trail, stations: range) -> None:
-        """Add the evaluations at these updates to the curve."""
-        best, batches = (
-            -np.inf if self.best is None else self.best,
-            self.learner.plan.batches,
+            stop = stations[-1]
+        began, first = time.perf_counter(), now.update
+        now.update, rows = self.learner.advance(
+            now.state, trail, first, stop, stations=stations, best=self.best
         )
-        rows = self.learner.advance_through(
-            now.state, trail, now.update, stations, best
-        )
-        made = zip(stations, rows, strict=False)  # the last one may be left
-        now.curve += [[update, update / batches, *row] for update, row in made]
-        now.update = stations[min(len(rows), len(stations) - 1)]
+        self._adapt(stop - first, time.perf_counter() - began)
+        for update, row in zip(stations, rows, strict=False):
+            now.curve.append([update, update / self.learner.plan.batches, *row])
+        kept = np.searchsorted(trail.update, now.update)
+        self.recording.keep(now, Trail._make(array[:kept] for array in trail))
 
-    def _in_time(self, call: Callable[[], None], updates: int) -> None:
-        """Make a call of so many updates, and adapt how many updates the next call
-        makes.
-        """
-        began = time.perf_counter()
-        call()
-        seconds = time.perf_counter() - began
+    def _adapt(self, updates: int, seconds: float) -> None:
+        """Adapt the updates of the next call to the time that this one took."""
         if seconds < LONGEST_CALL / 2 and 2 * updates > self.at_once:
             self.at_once *= 2
         elif seconds > LONGEST_CALL and self.at_once > 1:
@@ -225,72 +198,83 @@ class _Course:
         """Add a row to the curve; return whether all parameters and all values of
         metrics are finite.
         """
-        names, values = self.learner.columns, None
-        if all(np.isfinite(array).all() for array in now.state.machine):
-            values = self.learner.evaluate(now.state, now.update, should_stop)
-            if not all(
-                np.isfinite(value) or not better(name)
-                for name, value in zip(names, values, strict=True)
-            ):
-                values = None
-        finite = values is not None
-        now.curve.append(
-            [
-                now.update,
-                now.update / self.learner.plan.batches,
-                *(values or [np.nan] * len(names)),
-            ]
-        )
+        names = self.learner.columns
+        finite = all(np.isfinite(array).all() for array in now.state.machine)
+        values = [np.nan] * len(names)
+        if finite:
+            measured = self.learner.evaluate(now.state, now.update, should_stop)
+            pairs = zip(names, measured, strict=True)
+            finite = all(np.isfinite(value) for name, value in pairs if better(name))
+            values = measured if finite else values
+        epoch = now.update / self.learner.plan.batches
+        now.curve.append([now.update, epoch, *values])
         if finite and self.watched and len(now.curve) > 1:
             score = self._score(now.curve[-1])
-            if self.best is None or score > self.best:
-                self.best, now.best_machine = score, self.learner.machine(now.state)
+            if score > self.best or now.best_machine is None:
+                self.best = score
+                now.best_machine = self.learner.machine(now.state)
         return finite
 
     def _score(self, row: list[float]) -> float:
         """The validation metric of an evaluation, so that more is better; non-finite
-        values are the worst.
+        values are the worst, as are all without a validation part.
         """
-        value = float(believed(self.watched, dict(zip(self.columns, row, strict=True))))
+        if not self.watched:
+            return -np.inf
+        by_column = dict(zip(self.columns, row, strict=True))
+        value = float(believed(self.watched, by_column))
         return better(self.watched) * value if np.isfinite(value) else -np.inf
 
-    def _converged(self, now: Progress) -> int | None:
+    def _converged(self, now: Progress) -> float | None:
         """Epoch of the best validation value once early stopping finds that training
-        has converged.
+        has converged, whole or not.
         """
-        stops = (
-            self.settings.model.kind == "auto-encoder"
-            or self.settings.early_stopping.metric
-        )
-        if not (stops and self.watched):
-            return None
         how = self.settings.early_stopping
+        stops = self.settings.model.kind == "auto-encoder" or how.metric
+        if not stops or not self.watched:
+            return None
         newest = max(1, len(now.curve) - how.look_ahead - 1)
+        costs = [-self._score(row) for row in now.curve[newest:]]
+        # Without an end among the newest evaluations all of them have none.
+        if converged(costs, how.look_ahead) is None:
+            return None
+        costs = [-self._score(row) for row in now.curve[1:]]
+        best = converged(costs, how.look_ahead)
+        if best is None:
+            return None
+        epoch = now.curve[best][1]
+        return int(epoch) if epoch == int(epoch) else epoch
 
-        def end(first: int) -> int | None:
-            costs = [-self._score(row) for row in now.curve[first:]]
-            return converged(costs, how.look_ahead)
-
-        # Without an end among the newest epochs all of them have none.
-        found = None if end(newest) is None else end(1)
-        return None if found is None else round(now.curve[found][1])
-
-    def _outcome(
-        self, now: Progress, diverged: int | None, end: Progress | None
-    ) -> Outcome:
+    def _outcome(self, now: Progress, finite: bool, end: Progress) -> Outcome:
+        recorded, records = (), None
+        if now.records:
+            recorded = ("update", *now.recorded)
+            records = np.concatenate(now.records)
         return Outcome(
-            self.columns,
-            np.array(now.curve, dtype=np.float64),
-            self.learner.machine(now.state),
-            diverged,
-            now.seconds,
-            {split: len(rows) for split, rows in self.data.parts.items()},
-            now.best_machine,
-            ("update", *now.recorded) if now.records else (),
-            np.concatenate(now.records) if now.records else None,
-            self._converged(now),
-            now.pretrained,
-            end,
-            now.computer,
-            now.flaws,
+            columns=self.columns,
+            curve=np.array(now.curve, dtype=np.float64),
+            machine=self.learner.machine(now.state),
+            diverged=None if finite else now.update,
+            seconds=now.seconds,
+            rows={part: len(rows) for part, rows in self.data.parts.items()},
+            best_machine=now.best_machine,
+            recorded=recorded,
+            records=records,
+            converged=self._converged(now),
+            pretrained=now.pretrained,
+            end=end if now.seconds >= LONG else None,
+            computer=now.computer,
+            flaws=now.flaws,
         )
+
+
+def _first_guess(learner: Learner) -> int:
+    """Updates that take about as long as a call of the kernel may, or 1 where that is
+    hard to tell.
+    """
+    plan = learner.plan
+    if learner.direction is not None or plan.exact:
+        return 1
+    rows = max(plan.batch, plan.rows * plan.temperatures * plan.steps)
+    products = rows * sum(n * m for n, m in pairwise(learner.sizes))
+    return max(1, int(LONGEST_CALL * _RATE) // products)

@@ -46,6 +46,7 @@ def valid_of(machine, metric="likelihood"):
         ("pseudo-likelihood", {}, 2, 0.001),
         ("likelihood", DEEP, 2, 0.05),
         ("likelihood", {}, 3, 100),  # at the first evaluations that can tell
+        ("likelihood", {"evaluate": {"every": "1 updates"}}, 5, 1),  # epochs have 2
     ],
 )
 def test_training_stops_where_the_metric_has_not_improved(
@@ -63,10 +64,25 @@ def test_training_stops_where_the_metric_has_not_improved(
     runs = np.lib.stride_tricks.sliding_window_view(improves, look_ahead).any(axis=1)
     assert runs[:-1].all()  # not earlier
     best = int(values.argmax())
-    assert stopped.converged == round(stopped.curve[1 + best, 1])
+    assert stopped.converged == stopped.curve[1 + best, 1]
     assert valid_of(stopped.best_machine, metric) == pytest.approx(
         values[best], abs=1e-4
     )
+
+
+def test_epoch_of_convergence_may_be_a_part_of_one(monkeypatch):
+    """With an evaluation an update and one epoch in all, epochs are no whole numbers,
+    and never 0 unless the best is the start.
+    """
+    monkeypatch.setattr("cbm_cli.trial.loop._IMPROVEMENT", 100)
+    often = {"method": "exact", "every": "3 updates"}
+    rows = np.random.default_rng(3).integers(0, 2, (200, 6)).astype(np.uint8)
+    few = Dataset("few", rows, rows[:20])
+    how = settings("likelihood", {"look_ahead": 2}, evaluate=often, batch=5)
+    stopped = run_trial(Trial("x", how, 0, 1), few)  # 40 updates an epoch
+    valid = stopped.curve[1:, stopped.columns.index("valid_log_likelihood")]
+    assert stopped.converged == 3 * (1 + int(valid.argmax())) / 40
+    assert 0 < stopped.converged < 0.5
 
 
 def test_an_estimate_that_is_not_believed_is_never_the_best(monkeypatch):
