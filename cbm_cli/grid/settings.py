@@ -302,7 +302,6 @@ class Pretraining(Frozen):
     learning_rate: Positive | None = about(
         None, "Default: the first rate of the training"
     )
-    doubling: bool = about(True, "Double the activations that have one side of two")
 
 
 def _file_of_trial(text: str) -> str:

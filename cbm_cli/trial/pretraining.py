@@ -8,10 +8,9 @@ are doubled in training, and the weights in between are halved afterwards. An in
 layer gets the mean of the two biases from its RBMs, and the offset from the RBM below.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, SlidingFactor
@@ -20,8 +19,8 @@ from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
 from cbm_cli.machines.models import Layered
+from cbm_cli.reference import gains_of_layer, hidden_mean, pretrained
 from cbm_cli.results import Progress
-from cbm_cli.results.identity import changes_of
 from cbm_cli.trial.start import (
     first_machine,
     layout_of,
@@ -30,9 +29,7 @@ from cbm_cli.trial.start import (
     total_updates,
 )
 
-_LEVELS = (
-    255  # mean activities go to the next layer in steps of 1/255, as grey values do
-)
+_LEVELS = 255  # mean activities go to the next layer in steps of 1/255, as grey values
 
 
 class Stage(NamedTuple):
@@ -53,7 +50,7 @@ class LayerTraining:
         self.sizes = layout_of(settings, data).sizes
         self.stages = len(self.sizes) - 1 if settings.pretraining.epochs else 0
         self.updates = updates_of_layer(settings, data)
-        self._stage: tuple[int, Stage] | None = None
+        self._stages: dict[int, Stage] = {}  # the current one, once it is needed
         self._training: Training | None = None
 
     def is_done(self, now: Progress) -> bool:
@@ -86,61 +83,48 @@ class LayerTraining:
 
     def machine(self, now: Progress) -> Layered:
         """The deep machine, made of the layers."""
-        found, last = now.pretrained, self.stages - 1
-        weights = [
-            found[f"W_{k}"] * (1 if k in (0, last) else 0.5) for k in range(self.stages)
-        ]
-        inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
-        biases = [found["b_0"], *inner, found[f"c_{last}"]]
-        names = ["mu_0", *(f"lam_{k}" for k in range(self.stages))]
+        rbms = []
+        for k in range(self.stages):
+            W, b, c, mu, lam = (
+                now.pretrained[f"{name}_{k}"] for name in ("W", "b", "c", "mu", "lam")
+            )
+            rbms.append(((W, b, c), (mu, lam)))
+        weights, biases, offsets = pretrained(rbms)
         rows = self.settings.scheme.rows
-        offsets = [
-            found[name] * (not row.is_none)
-            for name, row in zip(names, rows, strict=True)
+        used = [
+            offset * (not row.is_none)
+            for offset, row in zip(offsets, rows, strict=True)
         ]
-        return Layered("dbm", tuple(weights), tuple(biases), tuple(offsets))
+        return Layered("dbm", tuple(weights), tuple(biases), tuple(used))
 
     def _stage_of(self, now: Progress) -> Stage:
-        if self._stage is None or self._stage[0] != now.stage:
-            k = now.stage
-            settings, data = (
-                _settings_of(self.settings, k, self.sizes[k + 1]),
-                self._data_of(now),
-            )
+        k = now.stage
+        if k not in self._stages:
+            data = self._data_of(now)
+            settings = _settings_of(self.settings, k, self.sizes[k + 1])
             seed = streams.seed_of(self.seed, streams.LAYERS, k)
-            plan = make_plan(settings, data, seed)._replace(**self._gains(k))
-            self._stage = (
-                k,
-                Stage(settings, data, plan, seed, total_updates(settings, data)),
+            up, down = gains_of_layer(k, self.stages)
+            plan = make_plan(settings, data, seed)._replace(
+                to_hidden=np.float32(up), to_visible=np.float32(down)
             )
-        return self._stage[1]
-
-    def _gains(self, k: int) -> dict[str, Any]:
-        """Factors of activations in the RBM of layer k: 2 where the deep machine adds a
-        second side.
-        """
-        twice = np.float32(2 if self.settings.pretraining.doubling else 1)
-        ends = {"to_hidden": k == 0, "to_visible": k == self.stages - 1}
-        return {name: twice if end else np.float32(1) for name, end in ends.items()}
+            updates = total_updates(settings, data)
+            self._stages = {k: Stage(settings, data, plan, seed, updates)}
+        return self._stages[k]
 
     def _data_of(self, now: Progress) -> Dataset:
         """The data, or the mean activity of the last pre-trained layer."""
-        if now.stage == 0:
-            return Dataset(self.data.name, self.data.train, levels=self.data.levels)
         rows, levels = self.data.train, self.data.levels
+        if now.stage == 0:
+            return Dataset(self.data.name, rows, levels=levels)
         for k in range(now.stage):
-            gain, found = float(self._gains(k)["to_hidden"]), now.pretrained
-            means = [
-                expit(
-                    gain * (part / np.float32(levels)) @ found[f"W_{k}"]
-                    + found[f"c_{k}"]
-                )
-                for part in np.array_split(rows, max(1, len(rows) // 1000))
-            ]
-            rows, levels = (
-                np.round(_LEVELS * np.concatenate(means)).astype(np.uint8),
-                _LEVELS,
-            )
+            up, _ = gains_of_layer(k, self.stages)
+            W, c = now.pretrained[f"W_{k}"], now.pretrained[f"c_{k}"]
+            means = []
+            for part in np.array_split(rows, max(1, len(rows) // 1000)):
+                x = part / np.float32(levels)
+                means.append(hidden_mean(up * x, W, c))
+            grey = np.round(_LEVELS * np.concatenate(means))
+            rows, levels = grey.astype(np.uint8), _LEVELS
         return Dataset(f"layer {now.stage} of {self.data.name}", rows, levels=levels)
 
 
@@ -148,11 +132,9 @@ def updates_of_layer(settings: Settings, data: Dataset) -> int:
     """Return the number of updates that pre-train one layer, which is the same for all;
     0 without it.
     """
-    return (
-        total_updates(_settings_of(settings, 0, 1), data)
-        if settings.pretraining.epochs
-        else 0
-    )
+    if not settings.pretraining.epochs:
+        return 0
+    return total_updates(_settings_of(settings, 0, 1), data)
 
 
 def pretraining_facts(settings: Settings) -> dict | None:
@@ -161,14 +143,11 @@ def pretraining_facts(settings: Settings) -> dict | None:
     """
     if not settings.pretraining.epochs:
         return None
-    layers = range(settings.model.layers - 1)
-    facts: dict = {
-        "model": settings.model.hidden,
-        "layers": [changes_of(_settings_of(settings, k, 1)) for k in layers],
-    }
-    if not settings.pretraining.doubling:
-        facts["doubling"] = False
-    return facts
+    layers = [
+        _settings_of(settings, layer, 1).model_dump(mode="json", exclude={"data"})
+        for layer in range(settings.model.layers - 1)
+    ]
+    return {"model": settings.model.hidden, "layers": layers}
 
 
 def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
@@ -176,12 +155,11 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     how, sliding = settings.pretraining, settings.sliding_factor
     if layer and not sliding.visible:  # only the data have a fixed mean
         sliding = SlidingFactor(visible=sliding.hidden, hidden=sliding.hidden)
+    letters = settings.scheme.letters[layer : layer + 2]
     return Settings(
         data=settings.data,
         model={"kind": "rbm", "hidden": hidden},
-        offsets=str(
-            settings.scheme._replace(letters=settings.scheme.letters[layer : layer + 2])
-        ),
+        offsets=str(settings.scheme._replace(letters=letters)),
         sampler=settings.sampler,
         learning_rate=how.learning_rate or settings.learning_rate.start,
         sliding_factor=sliding,

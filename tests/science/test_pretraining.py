@@ -18,6 +18,7 @@ from cbm_cli.results import Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
+from pydantic import ValidationError
 
 from tests.builders import cbm, grid_text
 from tests.journals import contents_of, forget, lines_of
@@ -87,6 +88,48 @@ def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
     for part, expected in zip(machine[1:4], ref.pretrained(rbms), strict=True):
         for array, other in zip(part, expected, strict=True):
             assert_array_equal(array, other)
+
+
+@HIDDEN
+def test_flipped_units_leave_the_pretrained_machine_as_it_is(hidden):
+    """RBMs of flipped units become the deep machine of flipped units: the inputs of all
+    layers change their sign where units are flipped, and do not change elsewhere.
+    """
+    rng, sizes = np.random.default_rng(3), (6, *hidden)
+    flips = [rng.random(size) < 0.5 for size in sizes]
+    states = [rng.random(size) for size in sizes]
+    rbms, flipped = [], []
+    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
+        up, down = ref.gains_of_layer(k, len(hidden))
+        W, b, c = rng.normal(size=(n, m)), rng.normal(size=n), rng.normal(size=m)
+        below, above = (np.where(flip, -1.0, 1.0) for flip in flips[k : k + 2])
+        offsets = rng.random(n), rng.random(m)
+        rbms.append(((W, b, c), offsets))
+        theta = (
+            below[:, None] * W * above,
+            below * (b + down * W @ flips[k + 1]),
+            above * (c + up * flips[k] @ W),
+        )
+        flipped.append((theta, offsets))
+
+    def inputs(rbms, states):
+        weights, biases, _ = ref.pretrained(rbms)
+        heard = [bias.copy() for bias in biases]
+        for k, W in enumerate(weights):
+            heard[k] += W @ states[k + 1]
+            heard[k + 1] += states[k] @ W
+        return heard
+
+    pairs = zip(states, flips, strict=True)
+    mirrored = [np.where(flip, 1 - state, state) for state, flip in pairs]
+    before, after = inputs(rbms, states), inputs(flipped, mirrored)
+    for old, new, flip in zip(before, after, flips, strict=True):
+        assert_allclose(new, np.where(flip, -old, old), atol=1e-12)
+
+
+def test_pretraining_has_no_option_that_breaks_flip_invariance():
+    with pytest.raises(ValidationError, match="doubling"):
+        settings(pretraining={"epochs": 2, "doubling": False})
 
 
 @HIDDEN
