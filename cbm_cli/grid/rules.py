@@ -70,8 +70,8 @@ def _needs_of_training(s: Any) -> Iterator[Need]:
     yield Need(s.gradient.kind == "natural", fields, "kind: natural")
     fields = ("record.every", "record.window")
     yield Need(s.record.what, fields, "something to record, as in what: weight_norms")
-    fields = ("pretraining.learning_rate",)
-    yield Need(s.pretraining.epochs, fields, "epochs of pre-training")
+    epochs = s.pretraining.epochs
+    yield Need(epochs, ("pretraining.learning_rate",), "epochs of pre-training")
     what = "the start from an experiment"
     yield Need(start.experiment, ("start_from.machine",), what)
     what = f"fresh machines, not for {start.path}"

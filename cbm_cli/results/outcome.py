@@ -165,9 +165,8 @@ class Outcome:
         str, ...
     ] = ()  # ``update``, then the columns of the recorders; empty without recorders
     records: NDArray[np.float64] | None = None  # (updates, recorded)
-    converged: int | None = (
-        None  # epoch of the lowest validation cost, if early stopping ended the trial
-    )
+    # Epoch of the lowest validation cost, if early stopping ended the trial
+    converged: float | None = None
     pretrained: MachineArrays = field(default_factory=dict)
     end: Progress | None = (
         # of a `LONG` one, before the last evaluation: where a longer one continues

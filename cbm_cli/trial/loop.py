@@ -246,7 +246,8 @@ class _Course:
         return int(epoch) if epoch == int(epoch) else epoch
 
     def _outcome(self, now: Progress, finite: bool, end: Progress) -> Outcome:
-        recorded, records = (), None
+        recorded: tuple[str, ...] = ()
+        records = None
         if now.records:
             recorded = ("update", *now.recorded)
             records = np.concatenate(now.records)
