@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.datasets.formats import columns_in_order, table_of
+from cbm_cli.datasets.tables import columns_in_order, table_of
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import machine_arrays, read_machine, write_arrays

@@ -1,5 +1,5 @@
-"""Which columns are units: those chosen or not dropped, by name or number; labels are
-asked about.
+"""Columns that are units: chosen or not dropped, by name or number; cbm asks about
+columns that look like labels.
 """
 
 import csv
@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cbm_cli.datasets.dataset import Names
 from cbm_cli.errors import FieldError
 from cbm_cli.text import CONTROL, did_you_mean, shortened
 
@@ -18,66 +19,95 @@ _LABEL = re.compile(
 _LONGEST = 10_000  # characters of a list of columns
 
 
-def columns_text(given: Any) -> str:
-    """Return names and numbers of columns, a list or text separated by commas, as
-    canonical text.
+def columns_text(columns: Any) -> str:
+    """Return names and numbers of columns as canonical text, separated by commas.
+
+    Parameters
+    ----------
+    columns : Any
+        Text, a number, or a list, array or index of names and numbers. ValueError for
+        anything else, and for an empty list.
+
+    Examples
+    --------
+    >>> columns_text(["id", 3.0, "last"])
+    'id, 3, last'
     """
-    given = (
-        given.tolist() if hasattr(given, "tolist") else given
-    )  # NumPy's numbers and arrays
-    text = given = [given] if type(given) in (int, float) else given
-    if isinstance(given, Iterable) and not isinstance(
-        given, str | bytes | Mapping | set
+    if hasattr(columns, "tolist"):  # NumPy's numbers and arrays, an index of pandas
+        columns = columns.tolist()
+    if type(columns) in (int, float):
+        columns = [columns]
+    text = ""
+    if isinstance(columns, str):
+        text = columns
+    elif isinstance(columns, Iterable) and not isinstance(
+        columns, bytes | Mapping | set
     ):
-        whole = (
-            int(one) if isinstance(one, float) and one.is_integer() else one
-            for one in given
-        )
-        text = as_line(map(str, whole))
-    odd = not isinstance(text, str) or len(text) > _LONGEST or CONTROL.search(text)
-    items = [] if odd else _items(str(text))
-    if not items or not all(items) or {"True", "False"} & {*items}:
+        text = as_line(_without_fraction(column) for column in columns)
+    items = []
+    if len(text) <= _LONGEST and not CONTROL.search(text):
+        items = _items(text)
+    if not items or not all(items) or "True" in items or "False" in items:
         raise ValueError("must be names or numbers of columns, as in [id, 3, last]")
     return as_line(items)
 
 
 def as_line(items: Iterable[str]) -> str:
-    """Return items separated by commas, in quotes where need be."""
-    quoted = (
-        '"' + item.replace('"', '""') + '"' if re.search('[,"]', item) else item
-        for item in items
-    )
+    """Return items separated by commas, in quotes where need be.
+
+    Examples
+    --------
+    >>> as_line(["id", "a, b"])
+    'id, "a, b"'
+    """
+    quoted = []
+    for item in items:
+        if "," in item or '"' in item:
+            item = '"' + item.replace('"', '""') + '"'
+        quoted.append(item)
     return ", ".join(quoted)
 
 
 def written_as(place: int, names: Sequence[str], width: int) -> str:
-    """Return how a grid names a column: by a plain name, or by a number that is not
-    another column's name.
+    """Return how a grid names a column.
+
+    Parameters
+    ----------
+    place : int
+        The column, from 0.
+    names : sequence of str
+        Names of all columns; empty: they have none.
+    width : int
+        The number of columns.
+
+    Returns
+    -------
+    str
+        A plain name, or a number that is not another column's name.
+
+    Examples
+    --------
+    >>> written_as(0, ["id", "1"], 2), written_as(1, ["", "2"], 2)
+    ('id', '-1')
     """
-    if (
-        names
-        and re.fullmatch(r"[^\W\d][\w .-]*", names[place])
-        and names[place] not in ("all", "last")
-    ):
-        return names[place]
-    return str(place + 1) if str(place + 1) not in names else str(place - width)
-
-
-def _items(text: str) -> list[str]:
-    return [
-        item.strip() for item in next(csv.reader([text], skipinitialspace=True), [])
-    ]
+    if names:
+        name = names[place]
+        plain = re.fullmatch(r"[^\W\d][\w .-]*", name)
+        if plain and name not in ("all", "last"):
+            return name
+    number = str(place + 1)
+    return str(place - width) if number in names else number
 
 
 @dataclass(frozen=True)
 class Columns:
     """The columns of a data set that are units."""
 
-    chosen: str | None = (
-        # names, numbers from 1 or from the end (-1, last), or all; None: no labels
-        None
-    )
+    # names, numbers from 1 or from the end (-1, last), or all; None: no labels
+    chosen: str | None = None
     dropped: str | None = None
+    # of a machine: without chosen and dropped, these columns in this order
+    units: Names = ()
 
     def places(
         self,
@@ -85,69 +115,141 @@ class Columns:
         width: int,
         words: Collection[int] = (),
         counting: Collection[int] = (),
+        empty: Collection[int] = (),
     ) -> list[int]:
         """Return the columns that are units, from 0.
 
-        ``names`` are those of the columns, if they have any; ``words`` are columns that
-        hold text, and ``counting`` those that count the rows. FieldError for columns
-        that are not there, for nothing left, and for counts and names of labels that
-        were neither chosen nor dropped.
+        FieldError for columns that are not there, for nothing left, and for counts and
+        names of labels that were neither chosen nor dropped.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns; empty: they have none.
+        width : int
+            The number of columns.
+        words, counting, empty : collections of int
+            Columns that hold text or nothing, that count the rows, or hold nothing.
+
+        Examples
+        --------
+        >>> Columns(dropped="id, last").places(["id", "a", "b", "class"], 4)
+        [1, 2]
         """
-        given = self.chosen or "all"
-        chosen = (
-            [*range(width)]
-            if given == "all"
-            else _found("columns", given, names, width)
-        )
-        out = _found("drop", self.dropped, names, width) if self.dropped else []
-        kept = [place for place in chosen if place not in out]
+        if names and self.by_name:
+            return _places_of_units(self.units, names)
+        chosen = list(range(width))
+        if self.chosen not in (None, "all"):
+            chosen = _listed_places("columns", self.chosen, names, width)
+        dropped = set[int]()
+        if self.dropped:
+            dropped.update(_listed_places("drop", self.dropped, names, width))
+        kept = [place for place in chosen if place not in dropped]
         if not kept:
             raise FieldError("no column is left", "drop")
-        odd = {
-            n
-            for n in kept
-            if n in counting or (names and _LABEL.fullmatch(names[n] or "id"))
-        }
-        if odd and self.chosen is None:
-            asked = [place for place in kept if place in odd or place in words]
-            listed = as_line(
-                dict.fromkeys(written_as(place, names, width) for place in asked)
-            )
-            ways = [f"drop: [{listed}]"] if len(asked) < len(kept) else []
-            ways += [] if {*asked} & {*words} else ["columns: all to train on them"]
-            if ways:
-                told = f"column {listed} may be labels or numbers of rows"
-                raise FieldError(f"{told}; write {', or '.join(ways)}")
+        if self.chosen is not None:
+            return kept
+        labels = {place for place in kept if place in counting}
+        if names:
+            labels |= {
+                place for place in kept if _LABEL.fullmatch(names[place] or "id")
+            }
+        if labels:
+            asked = [place for place in kept if place in labels or place in words]
+            written = [written_as(place, names, width) for place in asked]
+            listed = as_line(dict.fromkeys(written))
+            cause = f"column {listed} may be labels or numbers of rows"
+            if {*asked} <= {*empty}:
+                cause = f"column {listed} holds nothing"
+            _ask(cause, listed, len(asked) < len(kept), not {*asked} & {*words})
         return kept
 
+    @property
+    def by_name(self) -> bool:
+        """Whether a machine's names choose the columns."""
+        different = len({*self.units}) == len(self.units) > 0
+        return different and self.chosen is None and self.dropped is None
 
-def _found(field: str, text: str, names: Sequence[str], width: int) -> list[int]:
-    """Return the places of the columns that a text names; each once."""
-    places: list[int] = []
+
+def _without_fraction(column: Any) -> str:
+    """Return a name or a number as text, 3.0 as 3."""
+    if isinstance(column, float) and column.is_integer():
+        return str(int(column))
+    return str(column)
+
+
+def _items(text: str) -> list[str]:
+    fields = next(csv.reader([text], skipinitialspace=True), [])
+    return [field.strip() for field in fields]
+
+
+def _places_of_units(units: Names, names: Sequence[str]) -> list[int]:
+    """Return the places of a machine's columns; FieldError if one is missing, or there
+    twice.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    for unit in units:
+        if unit not in places:
+            hint = did_you_mean(unit, names)
+            raise FieldError(f"has no column {unit}, which the machine has{hint}")
+        if list(names).count(unit) > 1:
+            raise FieldError(f"has several columns {unit}; the machine has one")
+    return [places[unit] for unit in units]
+
+
+def _ask(cause: str, listed: str, may_drop: bool, may_keep: bool) -> None:
+    """Raise FieldError for columns that may be labels, with what can be done."""
+    remedies = []
+    if may_drop:
+        remedies.append(f"drop: [{listed}]")
+    if may_keep:
+        remedies.append("columns: all to train on them")
+    if remedies:
+        raise FieldError(f"{cause}; write {', or '.join(remedies)}")
+
+
+def _listed_places(
+    field: str, text: str, names: Sequence[str], width: int
+) -> list[int]:
+    """Return the places of the columns that a text lists; each once."""
+    places = list[int]()
     for item in _items(text):
         named = [place for place, name in enumerate(names) if name == item]
-        number = (
-            int(item.replace("last", "-1"))
-            if re.fullmatch(r"-?\d{1,9}|last", item)
-            else 0
-        )
-        at = number - 1 if number > 0 else width + number
-        counted = [at] if number and 0 <= at < width else []
-        if named and counted and counted[0] not in named:
-            told = (
-                f"{item} is column {at + 1} by number and column {named[0] + 1} by name"
-            )
+        counted = _place_by_number(item, width)
+        if named and counted is not None and counted not in named:
             raise FieldError(
-                f"{told}; count from the end: {at - width} or {named[0] - width}", field
+                f"{item} is column {counted + 1} by number and column {named[0] + 1} "
+                f"by name; count from the end: {counted - width} or {named[0] - width}",
+                field,
             )
-        if not named and not counted:
-            hint = (
-                did_you_mean(item, names[:20])
-                if names
-                else "; its columns have no names"
-            )
+        if named:
+            places += named
+        elif counted is not None:
+            places.append(counted)
+        else:
             raise FieldError(
-                f"has no column {shortened(item)}; they are 1 to {width:,}{hint}", field
+                f"has no column {shortened(item)}{_columns_there(item, names, width)}",
+                field,
             )
-        places += named or counted
     return list(dict.fromkeys(places))
+
+
+def _place_by_number(item: str, width: int) -> int | None:
+    """Return the place of a column by its number, from 1 or from the end; None for
+    other texts.
+    """
+    if item == "last":
+        return width - 1
+    if not re.fullmatch(r"-?\d{1,9}", item):
+        return None
+    number = int(item)
+    place = number - 1 if number > 0 else width + number
+    return place if number and 0 <= place < width else None
+
+
+def _columns_there(item: str, names: Sequence[str], width: int) -> str:
+    """Return a hint on the columns that there are."""
+    numbers = f"; they are 1 to {width:,}"
+    if not names:
+        return f"{numbers}; its columns have no names"
+    return f"{numbers}{did_you_mean(item, names)}"

@@ -19,15 +19,22 @@ class Image(NamedTuple):
 
     height: int
     width: int
-    order: Literal["C", "F"] = (
-        "C"  # NumPy's: C for line by line, F for column by column
-    )
+    # NumPy's: C for line by line, F for column by column
+    order: Literal["C", "F"] = "C"
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A data set, ready for training: read-only and the same bytes wherever it is
     loaded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.eye(3, dtype=np.uint8)
+    >>> data = Dataset("diagonal", rows, test=rows[:1])
+    >>> data.width, list(data.parts), data.digest[:8]
+    (3, ['train', 'test'], 'b6d39395')
     """
 
     name: str  # as in tables: flipped-shifting-bar for a flipped shifting-bar
@@ -37,11 +44,11 @@ class Dataset:
     # a unit that is surely on: 1 (values are 0 or 1) or 255 (v is the probability v /
     # 255)
     levels: int = 1
-    upper_bound: float | None = (
-        None  # best log-likelihood of any model on train, nats per row, where known
-    )
+    # best log-likelihood of any model on train, nats per row, where known
+    upper_bound: float | None = None
     image: Image | None = None  # how to draw a row; training does not see it
     names: Names = ()  # training does not see them
+    of_bytes: bool = False  # whether 255 was taken for the scale of the file
 
     def __post_init__(self) -> None:
         for part in self.parts.values():
@@ -55,9 +62,8 @@ class Dataset:
     @property
     def parts(self) -> dict[str, np.ndarray]:
         """The parts that exist, by name: ``train``, ``valid``, ``test``."""
-        return {
-            name: part for name in PARTS if (part := getattr(self, name)) is not None
-        }
+        arrays = {name: getattr(self, name) for name in PARTS}
+        return {name: rows for name, rows in arrays.items() if rows is not None}
 
     @property
     def width(self) -> int:

@@ -1,207 +1,332 @@
-"""Text in columns, as pandas reads it; whether a first line of names is one is asked
-where in doubt.
+"""Text in columns, as pandas reads it; cbm asks whether a first line in doubt holds
+names.
 """
 
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from cbm_cli.arrays import check_size
-from cbm_cli.datasets.dataset import Image
+from cbm_cli.datasets.dataset import Image, Names
 from cbm_cli.errors import FieldError
 from cbm_cli.text import count, shortened
 
 _WIDEST = 100_000  # columns, each of which pandas keeps apart
 _GAPS = ["?", "-", "."]  # which pandas does not know as gaps
 _GAP = re.compile(r"[?.-]?|<?na>?|#?n/a|nan|null|none", re.IGNORECASE)
-_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?)", re.IGNORECASE)
-_ASK = "write header: true or header: false"
+_NUMBER = re.compile(
+    r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf(inity)?)", re.IGNORECASE
+)
+_FIGURE = re.compile(r"[\d\s.,'%/:+-]+")  # 1,000 or 10%, which may be values
+_DECIMAL_COMMA = re.compile(rb"\s*[+-]?(\d+|\d*,\d+)\s*")  # 0,3; or a whole number
+_EXCEL = re.compile(rb'"?sep=[^"]{0,2}"?', re.IGNORECASE)
 TRUTH = {"true": 1.0, "false": 0.0}
-_DIGITS = re.compile(r"[\d\s.,'%/:+-]+")  # 1,000 or 10%, which may be values
+
+Kind = Literal["number", "truth", "gap", "figure", "word"]  # of a field
+Meaning = Literal["names", "row", "doubt"]  # of a line
+Place = Literal["first line", "comment", "nowhere"]  # of the names
+
+
+def _row_number(row: int) -> str:
+    return f"row {row + 1}"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as they are given: numbers, text and gaps."""
+    """Rows as a file or a caller has them: numbers, text and gaps."""
 
     frame: pd.DataFrame
-    names: list[
-        str
-    ]  # of the columns, if they have some; an empty one of a column without a name
+    # of the columns, if they have some; an empty one of a column without a name
+    names: list[str]
     image: Image | None = None  # how to draw a row, where that is known
-    at: Callable[[int], str] = lambda row: f"row {row + 1}"  # where a row is
+    at: Callable[[int], str] = _row_number  # where a row is
 
 
-def read_text(content: bytes, header: bool | None = None) -> Rows:
-    """Return the rows of text; tabs, semicolons, bars, commas or blanks separate their
-    columns.
+@dataclass(frozen=True)
+class _Text:
+    """Text from its first row on, and what stands above it."""
 
-    Lines above the first row that begin with # are comments; the last one may hold the
-    names. FieldError if the first line may hold names or values, and ``header`` is not
-    given.
+    body: bytes
+    mark: str  # separates columns
+    comment: str  # the last one above the rows
+    skipped: int  # lines above the rows
+
+    def records(self, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line and the fields of each record but the first ones."""
+        stream = io.TextIOWrapper(io.BytesIO(self.body), "utf-8", newline="")
+        for number, fields in islice(_records(stream, self.mark), skip, None):
+            yield self.skipped + number, fields
+
+    def comment_fields(self) -> list[str]:
+        """Return the fields of the comment."""
+        records = _records([self.comment.removeprefix("# ")], self.mark)
+        for _, fields in records:
+            return fields
+        return []
+
+
+def read_text(content: bytes, header: bool | None = None, expected: Names = ()) -> Rows:
+    r"""Return the rows of text.
+
+    Tabs, semicolons, bars, commas or blanks separate columns. Lines above the first row
+    that begin with # are comments; the last one may hold the names.
+
+    Parameters
+    ----------
+    content : bytes
+        Text in UTF-8 with ``\n`` at the ends of lines.
+    header : bool, optional
+        Whether the first line holds names. FieldError without it, if the line may hold
+        names or values.
+    expected : tuple of str
+        Names of a machine's columns. A line that holds all of them holds names.
+
+    Examples
+    --------
+    >>> rows = read_text(b"a;b\n0;1\n1;?\n")
+    >>> rows.names, rows.at(1)
+    (['a', 'b'], 'line 3')
+    >>> rows.frame.isna().to_numpy().tolist()
+    [[False, False], [False, True]]
     """
-    skipped, comment, body, mark = _start_of(content)
-
-    def records(skip: int = 0) -> Iterator[tuple[int, list[str]]]:
-        found = _records(io.TextIOWrapper(io.BytesIO(body), "utf-8", newline=""), mark)
-        return (
-            (skipped + number, fields) for number, fields in islice(found, skip, None)
-        )
-
-    (_, first), (_, second), *_ = *islice(records(), 2), (0, [])
-    (_, above), *_ = *_records([comment.removeprefix("# ")], mark), (0, [])
-    names = _names(first, second, above if len(above) == len(first) else [], header)
-    top = int(names is first)
-    width = len(second if top else first)
-    if top and not second:
-        line, _, _ = body.partition(b"\n")
-        raise FieldError(
-            f"holds names and no rows of numbers: {shortened(line.decode().strip())}"
-        )
-    if width > _WIDEST:
-        raise FieldError(f"has more than {_WIDEST:,} columns; save it as NPY")
-    check_size(8 * (body.count(b"\n") + (not body.endswith(b"\n")) - top) * width)
-    how: dict[str, Any] = {
-        "sep": r"\s+" if mark == " " else mark,
-        "skipinitialspace": True,
-    }
-    how |= {"header": None, "skiprows": top, "na_values": _GAPS, "low_memory": False}
-    frame = pd.DataFrame()
-    with suppress(pd.errors.ParserError):  # a line is too long, or a quote does not end
-        frame = pd.read_csv(io.BytesIO(body), **how)
-    if (
-        frame.empty or b'"' in body or frame.iloc[:, -1].isna().any()
-    ):  # pandas fills up short lines
-        rows = 0
-        for rows, (number, fields) in enumerate(records(top), 1):  # noqa: B007
-            if len(fields) != width:
-                told = (
-                    f"line {number} has {count(len(fields), 'column')}, the lines "
-                    f"before it {width:,}"
-                )
-                hint = (
-                    "is it cut short"
-                    if len(fields) < width
-                    else "does a value hold the separator"
-                )
-                raise FieldError(f"{told}; {hint}?")
-        if frame.shape != (rows, width):
-            raise FieldError("has quotes that do not end, or are within a value")
-    if (
-        names and len(names) == width - 1
-    ):  # marks at the ends of lines, or names of rows, as R writes them
-        names = [*names, ""] if frame.iloc[:, -1].isna().all() else ["", *names]
+    text = _split(content)
+    above = text.comment_fields()
+    start = [fields for _, fields in islice(text.records(), 2)]
+    first, second = [*start, []][:2]
+    place = _place_of_names(first, second, above, header, expected)
+    top, names, width = 0, list[str](), len(first)
+    if place == "first line":
+        top, names, width = 1, first, len(second)
+        if not second:
+            line = text.body.partition(b"\n")[0].decode().strip()
+            raise FieldError(f"holds names and no rows of numbers: {shortened(line)}")
+    elif place == "comment":
+        names = above
+    frame = _frame(text, top, width)
+    if names and len(names) == width - 1:
+        # marks at the ends of lines, or names of rows, as R writes them
+        at_end = frame.iloc[:, -1].isna().all()
+        names = [*names, ""] if at_end else ["", *names]
     if names and len(names) != width:
         raise FieldError(
             f"has {len(names):,} names of columns, and {width:,} columns in its rows"
         )
     if not names and header is None:
         _check_first_row(frame)
-    return Rows(frame, names, at=lambda row: f"line {next(records(top + row))[0]}")
+
+    def at(row: int) -> str:
+        line, _ = next(text.records(top + row))
+        return f"line {line}"
+
+    return Rows(frame, names, at=at)
 
 
-def _start_of(content: bytes) -> tuple[int, str, bytes, str]:
-    """Return the number of lines that are empty or comments, the last comment, the text
-    below, and its mark.
+def kind_of(field: str) -> Kind:
+    """Return what a field is.
 
-    The mark separates columns: two lines have it equally often, and more often than
-    others.
+    A figure has digits and marks only, as 1,000 or 10%.
+
+    Examples
+    --------
+    >>> [kind_of(field) for field in ("0.3", "true", "?", "0,3", "a")]
+    ['number', 'truth', 'gap', 'figure', 'word']
     """
-    skipped, comment, stream = 0, "", io.BytesIO(content)
-    for raw in stream:
+    if field.lower() in TRUTH:
+        return "truth"
+    if _NUMBER.fullmatch(field):
+        return "number"
+    if _GAP.fullmatch(field):
+        return "gap"
+    return "figure" if _FIGURE.fullmatch(field) else "word"
+
+
+def _split(content: bytes) -> _Text:
+    """Return text without the lines above its first row; FieldError for no row."""
+    skipped, start, comment = 0, 0, ""
+    for raw in io.BytesIO(content):
         line = raw.decode().strip()
         if line and not line.startswith("#"):
             break
-        skipped, comment = skipped + 1, line or comment
-    else:
+        skipped += 1
+        start += len(raw)
+        comment = line or comment
+    body = content[start:]
+    if not body:
         raise FieldError("holds no rows")
-    body = content[stream.tell() - len(raw) :]
-    lines = islice((raw for raw in io.BytesIO(body) if raw.strip()), 2)
-    bare = [re.sub(b'"[^"]*"', b"", line) for line in lines]
-    counts = {mark: [line.count(mark.encode()) for line in bare] for mark in "\t;|,"}
-    mark = max(
-        counts,
-        key=lambda mark: (
-            len({*counts[mark]}) == 1 and any(counts[mark]),
-            sum(counts[mark]),
-        ),
-    )
-    return skipped, comment, body, mark if any(counts[mark]) else " "
+    if _EXCEL.fullmatch(raw.strip()):
+        raise FieldError(
+            f"line {skipped + 1} ({line}) names the separator for Excel and is not a "
+            "row; remove this line"
+        )
+    filled = (raw for raw in io.BytesIO(body) if raw.strip())
+    mark = _mark_of(list(islice(filled, 2)))
+    return _Text(body, mark, comment, skipped)
+
+
+def _mark_of(lines: Sequence[bytes]) -> str:
+    """Return the mark that separates the columns of lines.
+
+    All lines have it equally often, and more often than other marks; or it separates
+    numbers with decimal commas.
+    """
+    for mark in ";\t| ":
+        if all(_has_decimal_commas(line, mark.encode()) for line in lines):
+            return mark
+    unquoted = [re.sub(b'"[^"]*"', b"", line) for line in lines]
+    best, most = " ", (False, 0)
+    for mark in "\t;|,":
+        counts = [line.count(mark.encode()) for line in unquoted]
+        alike = counts[0] > 0 and len({*counts}) == 1
+        if sum(counts) and (alike, sum(counts)) > most:
+            best, most = mark, (alike, sum(counts))
+    return best
+
+
+def _has_decimal_commas(line: bytes, mark: bytes) -> bool:
+    """Whether a mark separates a line into numbers, at least one with a comma."""
+    fields = line.strip().split(mark)
+    numbers = all(_DECIMAL_COMMA.fullmatch(field) for field in fields)
+    return numbers and len(fields) > 1 and b"," in line
 
 
 def _records(lines: Iterable[str], mark: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line, from 1, and the fields of each record, without quotes."""
-    lines = (" ".join(line.split()) + "\n" for line in lines) if mark == " " else lines
-    reader, number = csv.reader(lines, delimiter=mark, skipinitialspace=True), 1
+    if mark == " ":
+        lines = (" ".join(line.split()) + "\n" for line in lines)
+    reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
+    number = 1
     for fields in reader:
         if len(fields) > 1 or "".join(fields).strip():
             yield number, [field.strip() for field in fields]
         number = reader.line_num + 1
 
 
-def _names(
-    first: list[str], second: list[str], above: list[str], header: bool | None
-) -> list[str]:
-    """Return the names in the first line, or in the comment above it; FieldError if
-    that is in doubt.
+def _place_of_names(
+    first: list[str],
+    second: list[str],
+    above: list[str],
+    header: bool | None,
+    expected: Names,
+) -> Place:
+    """Return where the names of columns are; FieldError if that is in doubt."""
+    if header is False:
+        return "nowhere"
+    if expected and {*expected} <= {*first}:
+        return "first line"
+    line = _meaning(first, second)
+    comment: Meaning = "row"
+    if above and len(above) == len(first):
+        comment = _meaning(above, first)
+    if line == "names" or (header and comment == "row"):
+        return "first line"
+    if comment == "names" or header:
+        return "comment"
+    if line == comment == "row":
+        return "nowhere"
+    fields = above if comment == "doubt" else first
+    shown = shortened(", ".join(field or "''" for field in fields))
+    hint = ""
+    if any(kind_of(field) == "figure" for field in fields):
+        hint = "; values have no commas, % or other marks, as 0.3 or 1000"
+    raise _doubt(f"the first line, {shown}, may hold names or values", hint)
+
+
+def _doubt(cause: str, hint: str = "") -> FieldError:
+    remedy = f"write header: true or header: false{hint}"
+    return FieldError(f"{cause}; {remedy}", "header")
+
+
+def _meaning(fields: list[str], below: list[str]) -> Meaning:
+    """Return what a line holds: names of columns, values, or either.
+
+    Words are names if the line has no numbers and no gaps. Numbers may be names if they
+    are whole and all different, or if the line has a word above a number.
     """
-    named, commented = (
-        _are_names(first, second),
-        bool(above) and _are_names(above, first),
-    )
-    if header is False or (header is None and named is False and commented is False):
-        return []
-    if named or (header and commented is False):
-        return first
-    if header or commented:
-        return above
-    shown = shortened(
-        ", ".join(field or "''" for field in (above if commented is None else first))
-    )
-    raise FieldError(
-        f"the first line, {shown}, may hold names or values; {_ASK}", "header"
-    )
-
-
-def _are_names(fields: list[str], below: list[str]) -> bool | None:
-    """Whether fields are names of columns, and no values; None if they may be either.
-
-    Words are names, where they are more than digits and marks, and the line has no
-    numbers and no gaps. Numbers may be names if they are whole and all different, or if
-    the line has a word above a number.
-    """
+    kinds = [kind_of(field) for field in fields]
+    kinds_below = [kind_of(field) for field in below]
+    pairs = list(zip(kinds, kinds_below, strict=False))
+    if "number" not in kinds and "truth" not in kinds:
+        return _meaning_of_words(_without_empty_end(fields, below), pairs)
+    if ("word", "number") in pairs or ("figure", "number") in pairs:
+        return "doubt"
+    if "truth" in kinds:
+        return "row"
     numbers = [float(field) for field in fields if _NUMBER.fullmatch(field)]
-    gaps = [n for n, field in enumerate(fields) if _GAP.fullmatch(field)]
-    truth, valued = (
-        [field.lower() in TRUTH for field in fields],
-        (_NUMBER.fullmatch, _GAP.fullmatch),
-    )
-    words = [
-        n
-        for n, it in enumerate(fields)
-        if not truth[n] and not any(match(it) for match in valued)
-    ]
-    if not numbers and not any(
-        truth
-    ):  # the first column or the last one may have no name
-        odd = [n for n in gaps if fields[n] or 0 < n < len(fields) - 1]
-        plain = all(_DIGITS.fullmatch(fields[n]) for n in words)
-        return None if words and (odd or plain) else bool(words)
-    if any(_NUMBER.fullmatch(below[n]) for n in words if n < len(below)):
-        return None
-    repeated = any(truth) or len({*numbers}) < len(numbers)
-    return (
-        False
-        if repeated or not all(number.is_integer() for number in numbers)
-        else None
-    )
+    whole = all(number.is_integer() for number in numbers)
+    different = len({*numbers}) == len(numbers)
+    return "doubt" if whole and different else "row"
+
+
+def _meaning_of_words(fields: list[str], pairs: list[tuple[Kind, Kind]]) -> Meaning:
+    """Return what a line without numbers holds."""
+    kinds = [kind_of(field) for field in fields]
+    if "word" not in kinds and "figure" not in kinds:
+        return "row"
+    if "word" not in kinds:  # 0,3 above 0,1 is a value, above 1 it may be a name
+        figures = [below for kind, below in pairs if kind == "figure"]
+        alike = figures and all(below == "figure" for below in figures)
+        return "row" if alike else "doubt"
+    # the first column or the last one may have no name
+    inner = [kind for kind, field in zip(kinds, fields, strict=True) if field]
+    unnamed = "" in fields[1:-1]
+    return "doubt" if unnamed or "gap" in inner else "names"
+
+
+def _without_empty_end(fields: list[str], below: list[str]) -> list[str]:
+    """Return fields without the last ones that are empty, as in the line below."""
+    end = len(fields)
+    while 0 < end <= len(below) and not fields[end - 1] and not below[end - 1]:
+        end -= 1
+    return fields[:end]
+
+
+def _frame(text: _Text, top: int, width: int) -> pd.DataFrame:
+    """Return the rows below the names; FieldError for rows of different widths."""
+    if width > _WIDEST:
+        raise FieldError(f"has more than {_WIDEST:,} columns; save it as NPY")
+    ends = text.body.count(b"\n")
+    lines = ends if text.body.endswith(b"\n") else ends + 1
+    check_size(8 * (lines - top) * width)
+    options: dict[str, Any] = {
+        "sep": r"\s+" if text.mark == " " else text.mark,
+        "skipinitialspace": True,
+        "header": None,
+        "skiprows": top,
+        "na_values": _GAPS,
+        "low_memory": False,
+    }
+    frame = pd.DataFrame()
+    with suppress(pd.errors.ParserError):  # a line is too long, or a quote does not end
+        frame = pd.read_csv(io.BytesIO(text.body), **options)
+    # pandas fills up short lines
+    if frame.empty or b'"' in text.body or frame.iloc[:, -1].isna().any():
+        rows = _count_rows(text, top, width)
+        if frame.shape != (rows, width):
+            raise FieldError("has quotes that do not end, or are within a value")
+    return frame
+
+
+def _count_rows(text: _Text, top: int, width: int) -> int:
+    """Return the number of rows; FieldError for one of another width."""
+    rows = 0
+    for number, fields in text.records(top):
+        rows += 1
+        if len(fields) != width:
+            hint = "does a value hold the separator?"
+            if len(fields) < width:
+                hint = "is it cut short?"
+            columns = count(len(fields), "column")
+            raise FieldError(
+                f"line {number} has {columns}, the lines before it {width:,}; {hint}"
+            )
+    return rows
 
 
 def _check_first_row(frame: pd.DataFrame) -> None:
@@ -209,15 +334,12 @@ def _check_first_row(frame: pd.DataFrame) -> None:
     names.
     """
     numeric = frame.select_dtypes("number")
-    first, rest = numeric.iloc[0], numeric.iloc[1:]
-    beyond = first[
-        (first < min(0, rest.min().min())) | (first > max(1, rest.max().max()))
-    ]
-    if beyond.empty and (first % 1).any() and not (rest % 1).any(axis=None):
-        beyond = first[first % 1 != 0]
-    if len(beyond) and len(rest):
-        told = (
-            f"the first line alone holds values as {beyond.iloc[0]:g}, and may "
-            "hold names"
+    first, others = numeric.iloc[0], numeric.iloc[1:]
+    low, high = min(0, others.min().min()), max(1, others.max().max())
+    odd = first[(first < low) | (first > high)]
+    if odd.empty and not (others % 1).any(axis=None):
+        odd = first[(first % 1).fillna(0) != 0]
+    if len(odd) and len(others):
+        raise _doubt(
+            f"the first line alone holds values as {odd.iloc[0]:g}, and may hold names"
         )
-        raise FieldError(f"{told}; {_ASK}", "header")

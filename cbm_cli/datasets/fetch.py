@@ -42,69 +42,80 @@ class Listing:
 
 
 def check(file: File, path: Path | None) -> Checked:
-    """Read a file and compare it with its checksums."""
+    """Read a file and compare it with its checksums.
+
+    Examples
+    --------
+    >>> check(File("digits"), None).verdict
+    'missing'
+    """
     if path is None:
         return Checked(file.stem, None, "missing")
+    expected = file.checksums[0]
     try:
         with reading(""):
             content = unpacked(path)
     except FieldError as error:
-        return Checked(
-            file.stem, path, f"wrong: expected {file.checksums[0]}, and it {error}"
-        )
-    found = []
-    for expected in file.checksums:
-        kind, _, _ = expected.partition(":")
-        blob = (
-            hashlib.sha1(b"blob %d\0" % len(content))
-            if kind == "git"
-            else hashlib.sha256()
-        )
-        blob.update(content)
-        found.append(f"{kind}:{blob.hexdigest()}")
-    wrong = f"wrong: expected {file.checksums[0]}, found {found[0]}"
-    return Checked(
-        file.stem, path, "ok" if {*found} & {*file.checksums} else wrong, content
-    )
+        verdict = f"wrong: expected {expected}, and it {error}"
+        return Checked(file.stem, path, verdict)
+    checksums = [_checksum(content, checksum) for checksum in file.checksums]
+    verdict = "ok"
+    if not {*checksums} & {*file.checksums}:
+        verdict = f"wrong: expected {expected}, found {checksums[0]}"
+    return Checked(file.stem, path, verdict, content)
 
 
-def catalogue(*wanted: str) -> list[Listing]:
+def catalogue(*names: str) -> list[Listing]:
     """Return the data sets named, or all of them; files are compared with their
     checksums.
+
+    Examples
+    --------
+    >>> [listing.state for listing in catalogue("bars-and-stripes")]
+    ['generated']
     """
-    listed = []
-    for source in (SOURCES[name] for name in wanted or SOURCES):
+    listings = []
+    for name in names or SOURCES:
+        source = SOURCES[name]
         try:
             files = [check(file, path) for file, path in source.locate().items()]
-            wrong = any(file.verdict != "ok" for file in files)
-            state = "damaged" if wrong else "ok" if files else "generated"
         except FieldError:
-            found = {
-                file: [find(folder, file.stem) for folder in source.folders]
-                for file in source.forms[0]
-            }
-            files = [
-                check(file, next(filter(None, paths), None))
-                for file, paths in found.items()
-            ]
+            files = [check(file, _first_of(source, file)) for file in source.forms[0]]
             state = "missing"
-        listed.append(Listing(source, state, files))
-    return listed
+        else:
+            state = "ok" if files else "generated"
+            if any(file.verdict != "ok" for file in files):
+                state = "damaged"
+        listings.append(Listing(source, state, files))
+    return listings
 
 
 def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
     """Download the files of a published data set, unless they are here and right.
 
-    Return the folder of its files, and whether anything was downloaded. They go to the
-    folder in ``CBM_DATA_DIR``, or to the user's cache. ``say`` gets the address of each
-    file.
+    They go to the folder in ``CBM_DATA_DIR``, or to the user's cache.
+
+    Parameters
+    ----------
+    name : str
+        A published data set.
+    say : function
+        Gets the address of each file.
+
+    Returns
+    -------
+    folder : Path
+        The folder of its files.
+    fetched : bool
+        Whether anything was downloaded.
     """
     source = SOURCES[name]
     for place in source.folders:
         if not all(_lacking(form, place) for form in source.forms):
             return place, False
-    home = os.environ.get(VARIABLE) or user_cache_path("cbm") / "data"
-    folder, problems = Path(os.path.expanduser(home)) / source.folder, list[str]()
+    root = os.environ.get(VARIABLE) or str(user_cache_path("cbm") / "data")
+    folder = Path(os.path.expanduser(root), source.folder)
+    problems = list[str]()
     for form in source.downloads:
         try:
             for file in _lacking(form, folder):
@@ -113,19 +124,35 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
         except FieldError as problem:
             problems.append(str(problem))
         except OSError as error:
-            told = (
+            raise FieldError(
                 f"{folder}: cannot write: {error.strerror}; choose another with "
                 f"{VARIABLE}"
-            )
-            raise FieldError(told) from None
-    urls = [
-        next(iter(file.urls), f"{file.stem}.gz")
-        for file in _lacking(source.forms[0], folder)
-    ]
+            ) from None
+    urls = []
+    for file in _lacking(source.forms[0], folder):
+        urls.append(file.urls[0] if file.urls else f"{file.stem}.gz")
     reason = "; ".join(problems) or "has no published address"
     raise FieldError(
         f"{name}: {reason}. By hand: get {' and '.join(urls)} and put into {folder}"
     )
+
+
+def _checksum(content: bytes, like: str) -> str:
+    """Return the checksum of content, of the kind of another one."""
+    kind, _, _ = like.partition(":")
+    if kind == "git":
+        blob = b"blob %d\0" % len(content) + content
+        return f"git:{hashlib.sha1(blob).hexdigest()}"
+    return f"{kind}:{hashlib.sha256(content).hexdigest()}"
+
+
+def _first_of(source: DataSource, file: File) -> Path | None:
+    """Return the first of the folders' files, of a set that is not here completely."""
+    for folder in source.folders:
+        path = find(folder, file.stem)
+        if path:
+            return path
+    return None
 
 
 def _lacking(form: Sequence[File], folder: Path) -> list[File]:
@@ -138,6 +165,30 @@ def _lacking(form: Sequence[File], folder: Path) -> list[File]:
 def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
     """Get a file from the first address that has it; only the right content replaces an
     old file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    problems = []
+    for url in file.urls:
+        say(f"fetching {url}")
+        with TemporaryDirectory(suffix=".part", dir=folder) as part:
+            try:
+                path = _get(url, part)
+            except CbmError as error:
+                problems.append(f"{url} {error}")
+                continue
+            verdict = check(file, path).verdict
+            if verdict == "ok":
+                # a wrong one, packed otherwise, might be read first
+                for name in (file.stem, f"{file.stem}.gz"):
+                    (folder / name).unlink(missing_ok=True)
+                os.replace(path, folder / path.name)
+                return
+            problems.append(f"{url}: {verdict}")
+    raise FieldError("; ".join(problems))
+
+
+def _get(url: str, folder: str) -> Path:
+    """Download a file; CbmError that says what the address answers.
 
     What breaks off is tried again; what an address refuses (as 404) is not.
     """
@@ -146,47 +197,26 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
 
     def refuse(answer: Any, **_: Any) -> None:
         if 400 <= answer.status_code < 500:
-            raise CbmError(
-                f"answers {answer.status_code}"
-            )  # an error that pooch does not try again
+            # an error that pooch does not try again
+            raise CbmError(f"answers {answer.status_code}")
 
     pooch.get_logger().setLevel("ERROR")
-    folder.mkdir(parents=True, exist_ok=True)
-    how: Any = {
-        "headers": {"Accept-Encoding": "identity"},
-        "hooks": {"response": refuse},
-    }
-    loader, problems = (
-        pooch.HTTPDownloader(False, 1 << 14, timeout=TIMEOUT, **how),
-        list[str](),
+    loader = pooch.HTTPDownloader(
+        progressbar=False,
+        chunk_size=1 << 14,
+        timeout=TIMEOUT,
+        headers={"Accept-Encoding": "identity"},
+        hooks={"response": refuse},
     )
-    for url in file.urls:
-        say(f"fetching {url}")
-        base, _, name = url.rpartition("/")
-        with TemporaryDirectory(suffix=".part", dir=folder) as part:
-            store = pooch.create(
-                part, f"{base}/", registry={name: None}, retry_if_failed=TRIES - 1
-            )
-            try:
-                found = store.fetch(name, downloader=loader)
-            except (RequestException, ValueError, CbmError) as error:
-                answer = getattr(getattr(error, "response", None), "status_code", "")
-                told = (
-                    f"answers {answer}" if answer else "broke off or cannot be reached"
-                )
-                told = (
-                    str(error)
-                    if isinstance(error, CbmError)
-                    else f"{told}, {TRIES} times"
-                )
-                problems.append(f"{url} {told}")
-                continue
-            if (verdict := check(file, Path(found)).verdict) == "ok":
-                for twin in (folder / file.stem, folder / f"{file.stem}.gz"):
-                    twin.unlink(
-                        missing_ok=True
-                    )  # a wrong one, packed otherwise, might be read first
-                os.replace(found, folder / name)
-                return
-            problems.append(f"{url}: {verdict}")
-    raise FieldError("; ".join(problems))
+    base, _, name = url.rpartition("/")
+    registry = {name: None}
+    store = pooch.create(
+        folder, f"{base}/", registry=registry, retry_if_failed=TRIES - 1
+    )
+    try:
+        return Path(store.fetch(name, downloader=loader))
+    except (RequestException, ValueError) as error:
+        response = getattr(error, "response", None)
+        status = getattr(response, "status_code", "")
+        cause = f"answers {status}" if status else "broke off or cannot be reached"
+        raise CbmError(f"{cause}, {TRIES} times") from None

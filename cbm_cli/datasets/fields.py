@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticKnownError
 
-from cbm_cli.text import CONTROL, LARGEST, text_of, whole_number
+from cbm_cli.text import CONTROL, LARGEST, shortened, text_of, whole_number
 
 
 def about(default: Any, description: str) -> Any:
@@ -89,6 +89,13 @@ def printable(text: str) -> str:
     return text
 
 
+def _no_number(flag: Any) -> Any:
+    """Refuse 0 and 1 for true and false: they may be meant as numbers of lines."""
+    if not isinstance(flag, bool) and str(flag).strip().isdigit():
+        raise ValueError(f"must be true or false, not {shortened(str(flag))}")
+    return flag
+
+
 def _as_text(path: Any) -> Any:
     return str(path) if isinstance(path, PathLike) else path
 
@@ -97,6 +104,7 @@ Count: Any = whole(1)
 WholeNumber: Any = whole(0)
 NotNegative: Any = real(ge=0)
 Positive: Any = real(gt=0)
+Flag = Annotated[bool, BeforeValidator(_no_number)]
 Name = Annotated[str, Field(max_length=100), AfterValidator(printable)]
 FileName = Annotated[
     str,

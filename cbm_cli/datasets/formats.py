@@ -1,6 +1,4 @@
-"""Rows in the forms that people keep them in: files, known by their content, data
-frames and arrays.
-"""
+"""Files of rows, whose formats are known by their content."""
 
 import gzip
 import io
@@ -10,10 +8,8 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import replace
 from math import prod
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from cbm_cli.arrays import (
     MOST_BYTES,
@@ -32,66 +28,62 @@ from cbm_cli.arrays import (
     read_npy,
     read_npz,
 )
-from cbm_cli.datasets.columns import Columns, as_line, written_as
-from cbm_cli.datasets.dataset import PARTS, Image, Names
-from cbm_cli.datasets.delimited import TRUTH, Rows, read_text
+from cbm_cli.datasets.columns import Columns
+from cbm_cli.datasets.dataset import PARTS, Names
+from cbm_cli.datasets.delimited import Rows, read_text
 from cbm_cli.datasets.published import near
+from cbm_cli.datasets.tables import (
+    ALL,
+    SHOWN,
+    Table,
+    as_numbers,
+    given_values,
+    rows_of,
+    table_of,
+    table_of_rows,
+)
 from cbm_cli.errors import CbmError, FieldError
-from cbm_cli.text import count, harmless, shortened
+from cbm_cli.text import harmless, shortened
 
-# share of the scale that a value may be beyond its ends, by errors of rounding
-NOISE = 1e-6
-ALL = Columns()
 # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in
 # memory
 _WIDEST = 1_000_000
+# no two parts of it can take the same characters, so that it reads a line once
 _LIBSVM = re.compile(
-    rb"^[ \t]*(?:[^\s:,;#]+[ \t]+)?\d+:[^\s,;]*(?:[ \t]+\S*:\S*)*[ \t]*(?:#.*)?$", re.M
+    rb"^[ \t]*(?:[^\s:,;#]+[ \t]+)?\d+:[^\s,;]*(?:[ \t]+[^\s:]*:\S*)*[ \t]*(?:#.*)?$",
+    re.MULTILINE,
 )
-_MAT_TYPES = {
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    9,
-    12,
-    13,
-    14,
-    16,
-    17,
-    18,
-}  # of numbers, text and arrays
-_SHOWN = 10  # gaps, or other flaws, that a message lists
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of finite numbers."""
-
-    # (rows, width): uint8 if all are whole numbers from 0 to 255, else float64
-    values: NDArray
-    names: Names = ()
-    image: Image | None = None  # how to draw a row, where that is known
-    # columns of zeros may follow: a LIBSVM file is as wide as its largest index
-    sparse: bool = False
-    is_text: bool = False  # of which the first line may hold names
-    where: str = ""  # the file, or what else messages call it
+# elements of a MAT file: of numbers and text, and of arrays
+_MAT_TYPES = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14, 16, 17, 18}
+_MAT_ARRAY, _MAT_PACKED = 14, 15
+_MAT_SPARSE = 5  # a class of arrays; those below it hold other arrays
+_MAT_COMPLEX = 0x800  # a flag of arrays
 
 
 @contextmanager
 def reading(where: Path | str, field: str | None = None) -> Iterator[None]:
-    """Turn every error into one FieldError of one line that begins with ``where``."""
+    """Turn every error into one FieldError of one line that begins with ``where``.
+
+    Parameters
+    ----------
+    where : path or str
+        The file, or what else messages call it.
+    field : str, optional
+        The field of a grid that names it, for errors without a field of their own.
+
+    Examples
+    --------
+    >>> with reading("rows.csv"):
+    ...     raise OSError(5, "Input/output error")
+    Traceback (most recent call last):
+    cbm_cli.errors.FieldError: rows.csv: cannot be read: Input/output error
+    """
     try:
         with located(where, "data"):
             yield
     except CbmError as error:
-        told = harmless(str(error), kept="")
-        raise FieldError(
-            told, getattr(error.__context__, "field", "") or field or ""
-        ) from None
+        cause = getattr(error.__context__, "field", "")
+        raise FieldError(harmless(str(error), kept=""), cause or field or "") from None
 
 
 def unpacked(path: Path) -> bytes:
@@ -113,229 +105,85 @@ def unpacked(path: Path) -> bytes:
 def tables_in(
     data: Any, columns: Columns = ALL, header: bool | None = None
 ) -> dict[str, Table]:
-    """Return tables with some columns, one under the name ``""`` or one per part.
+    r"""Return tables with some columns, one under the name ``""`` or one per part.
 
-    ``data`` is the content of a file, in bytes, or what `table_of` takes.
+    Parameters
+    ----------
+    data : Any
+        The content of a file, in bytes, or what `table_of` takes.
+    columns : Columns
+        Those that are units.
+    header : bool, optional
+        Of text: whether its first line holds names.
+
+    Examples
+    --------
+    >>> tables_in(b"a,b\n0,1\n1,0\n")[""].values.tolist()
+    [[0, 1], [1, 0]]
     """
-    if arrays := _arrays_in(data) if isinstance(data, bytes) else {"": data}:
+    arrays = _arrays_in(data) if isinstance(data, bytes) else {"": data}
+    if arrays:
         return {part: table_of(array, columns) for part, array in arrays.items()}
-    if _LIBSVM.search(text := _text_of(data)):
+    text = _text_of(data)
+    if _LIBSVM.search(text):
         return {"": _libsvm(text, columns)}
-    return {"": replace(_table(read_text(text, header), columns), is_text=True)}
+    rows = read_text(text, header, columns.units)
+    return {"": replace(table_of_rows(rows, columns), is_text=True)}
 
 
 def read_given(path: Path, names: Names = (), there: str = "") -> NDArray[np.float64]:
-    """Return the rows of a file, NaN for unknown units: text (empty or ``?``), NPY or
-    NPZ (NaN).
+    """Return the rows of a file, NaN for unknown units.
 
-    Columns with names are put into the order of ``names``, which ``there`` has.
+    Parameters
+    ----------
+    path : Path
+        Text (a gap is empty or ``?``), NPY or NPZ (a gap is NaN).
+    names : tuple of str
+        Names of a machine's units: the columns with these names are taken.
+    there : str
+        What has the names.
     """
     with reading(path):
         content = unpacked(path)
-        if len(arrays := _arrays_in(content)) > 1:
+        arrays = _arrays_in(content)
+        if len(arrays) > 1:
             raise FieldError(f"holds {', '.join(arrays)}; one array is needed")
-        try:
-            rows = (
-                _rows_of(*arrays.values()) if arrays else read_text(_text_of(content))
-            )
-        except FieldError as doubt:
-            if doubt.field != "header":
-                raise
-            rows = read_text(_text_of(content), header=False)
-        values = rows.frame.apply(_numbers)
-        for row, column in np.argwhere((values.isna() & rows.frame.notna()).to_numpy())[
-            :1
-        ].tolist():
-            told = (
-                f"{rows.at(row)}, column {column + 1}: "
-                f"{rows.frame.iat[row, column]} is no number"
-            )
-            raise FieldError(f"{told}; leave it empty, and it is sampled")
-        table = Table(values.to_numpy(np.float64, na_value=np.nan), tuple(rows.names))
-        if names and rows.names:
-            table = columns_in_order(table, names, len(names), there)
-        return table.values
+        if arrays:
+            (array,) = arrays.values()
+            rows = rows_of(array)
+        else:
+            rows = _given_text(_text_of(content), names)
+        return given_values(rows, names, there)
 
 
-def columns_in_order(table: Table, wanted: Names, width: int, there: str) -> Table:
-    """Return a table with its columns in the order of the names ``wanted``; FieldError
-    for other columns.
-
-    Without names on either side the order stays, and the number of columns has to be
-    ``width``. ``there`` is what has the columns that are wanted.
+def _given_text(text: bytes, names: Names) -> Rows:
+    """Return the rows of text, whose values are 0, 1 and gaps: a first line of other
+    numbers without a gap holds names.
     """
-    found, differ = table.names, "the same columns are needed"
-    if table.values.shape[1] != width:
-        raise FieldError(
-            f"has {table.values.shape[1]:,} columns, {there} has {width:,}; {differ}"
-        )
-    if not found or not wanted or found == wanted:
-        return replace(table, names=found or wanted)
-    if sorted(found) != sorted(wanted) or len({*found}) < len(found):
-        mine, other = next((a, b) for a, b in zip(found, wanted, strict=True) if a != b)
-        raise FieldError(f"has the column {mine} where {there} has {other}; {differ}")
-    order = [found.index(name) for name in wanted]
-    return replace(
-        table, values=np.ascontiguousarray(table.values[:, order]), names=wanted
-    )
-
-
-def table_of(data: Any, columns: Columns = ALL) -> Table:
-    """Return the units of a data frame, a sparse matrix, or an array, also of pictures
-    (n, height, width).
-
-    Data frames of other libraries turn themselves into those of pandas.
-    """
-    return _table(_rows_of(data), columns)
-
-
-def _rows_of(data: Any) -> Rows:
-    if hasattr(data, "to_pandas"):
-        try:
-            data = data.to_pandas()
-        except ImportError as error:
-            raise FieldError(
-                f"{error}; pip install pyarrow, or pass a data frame of pandas"
-            ) from None
-    if isinstance(data, pd.DataFrame):
-        return Rows(data, [*map(str, data.columns)])
-    if np.ma.is_masked(data):
-        data = data.astype(np.float64).filled(np.nan)
-    if issparse(data):
-        check_size(prod(data.shape) * data.dtype.itemsize)
-        if hasattr(data, "check_format"):
-            data.check_format(
-                full_check=True
-            )  # damaged ones write to memory that is not their own
-            if (
-                np.diff(data.indptr) < 0
-            ).any():  # which is not checked of matrices that say they are empty
-                raise ValueError("a sparse matrix whose columns overlap")
-        data = data.toarray()
-    array, image = np.asarray(data), None
-    if (
-        array.ndim > 2 and array.size and sum(n > 1 for n in array.shape[1:]) < 3
-    ):  # without channels
-        sides = [n for n in array.shape[1:] if n > 1]
-        image = Image(*sides) if len(sides) == 2 else None
-        array = array.reshape(len(array), -1)
-    if array.ndim != 2 or array.dtype.kind not in "buif":
-        told = f"holds {type(data).__name__} of {array.dtype} of shape {array.shape}"
-        raise FieldError(f"{told}; expected rows and columns of numbers")
-    return Rows(pd.DataFrame(array), [], image)
-
-
-def _table(rows: Rows, columns: Columns) -> Table:
-    """Return the columns of rows that are units."""
-    frame, width = rows.frame, rows.frame.shape[1]
-    if frame.empty:
-        raise FieldError("holds no rows")
-    odd = [n for n, kind in enumerate(frame.dtypes) if kind.kind not in "buif"]
-    numbers = (
-        frame.apply(_numbers) if odd else frame
-    )  # objects and categories may be numbers
-    words = [
-        n for n in odd if (numbers.iloc[:, n].isna() & frame.iloc[:, n].notna()).any()
-    ]
-    head = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
-    bare = np.flatnonzero(np.isnan(head).all(axis=0)).tolist()
-    words += [
-        n for n in bare if n not in words and frame.iloc[:, n].isna().all()
-    ]  # nothing but gaps
-    with np.errstate(invalid="ignore"):
-        steady = (np.diff(head, axis=0) == 1).all(axis=0) & (len(head) > 2)
-    counting = [
-        n
-        for n in np.flatnonzero(steady).tolist()
-        if (np.diff(numbers.iloc[:, n]) == 1).all()
-    ]
-    places = columns.places(rows.names, width, words, counting)
-    kept = tuple(rows.names[n] for n in places) if rows.names else ()
-    used = numbers if places == [*range(width)] else numbers.iloc[:, places]
-    values = used.to_numpy()
-    if not (values.dtype.kind in "bui" and values.min() >= 0 and values.max() <= 255):
-        values = used.to_numpy(np.float64, na_value=np.nan)
-        finite = np.isfinite(values)
-        if not finite.all():
-            raise FieldError(_flaws(rows, places, words, finite))
-        with np.errstate(invalid="ignore"):
-            whole = np.rint(values).astype(np.uint8)
-        near_whole = np.abs(values - whole).max() <= NOISE * max(
-            1.0, float(whole.max())
-        )
-        values = whole if near_whole else values
-    values = (
-        values if values.dtype == np.float64 else values.astype(np.uint8)
-    )  # less memory than floats
-    return Table(
-        np.ascontiguousarray(values), kept, rows.image if columns == ALL else None
-    )
-
-
-def _numbers(column: pd.Series) -> pd.Series:
-    """Return a column as numbers, NaN where there are none."""
-    if column.dtype.kind in "buif":
-        return column
-    kinds = (Real, Decimal, np.bool_)  # dates are numbers to pandas
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, str):
-            return TRUTH.get(value.lower(), value)
-        return float(value) if isinstance(value, kinds) else np.nan
-
-    return pd.to_numeric(column.astype(object).map(plain), errors="coerce")
-
-
-def _flaws(rows: Rows, places: list[int], words: list[int], finite: NDArray) -> str:
-    """Return the places of values that are not finite numbers, and the remedy."""
-    frame, names, at = rows.frame, rows.names, rows.at
-    lost, told = frame.iloc[:, places].isna().to_numpy(), []
-    titles = [
-        f"column {n + 1}{f' ({names[n]})' if names and names[n] else ''}"
-        for n in places
-    ]
-    odd, told_of = (
-        ~finite & ~lost,
-        np.isin(places, words, invert=True) | lost.all(axis=0),
-    )
-    gaps = np.argwhere(~finite & lost & told_of)
-    for column in np.flatnonzero(odd.any(axis=0))[:_SHOWN].tolist():
-        row = int(odd[:, column].argmax())
-        value = shortened(str(frame.iat[row, places[column]]))
-        told.append(f"{at(row)}, {titles[column]} is {value}, no finite number")
-    if drop := as_line(
-        written_as(n, names, frame.shape[1]) for n in places if n in words
-    ):
-        left = f"leave out columns that are not units by drop: [{drop}]"
-        told.append("write numbers, as 0 and 1" if {*places} <= {*words} else left)
-    if len(gaps):
-        shown = "; ".join(
-            f"{at(row)}, {titles[column]}" for row, column in gaps[:_SHOWN].tolist()
-        )
-        more = f" and {len(gaps) - _SHOWN:,} more" * (len(gaps) > _SHOWN)
-        told.append(f"{count(len(gaps), 'gap')}, in {shown}{more}")
-        told.append(
-            "fill gaps, or leave out such rows, as pandas.DataFrame.dropna does"
-        )
-    return "; ".join(told)
-
-
-# Files
+    try:
+        return read_text(text, expected=names)
+    except FieldError as doubt:
+        if doubt.field != "header":
+            raise
+    rows = read_text(text, header=False)
+    first = as_numbers(rows.frame.iloc[0].astype(object))
+    is_row = first.isna().any() or first.isin([0, 1]).all()
+    return rows if is_row else read_text(text, header=True)
 
 
 def _arrays_in(content: bytes) -> dict[str, Any]:
     """Return arrays or data frames of a binary file by part, ``""`` for the only one;
     none of text.
     """
-    read = next(
-        (read for start, read in _READERS.items() if content.startswith(start)), None
-    )
-    found = read(content) if read else {}
-    return found if isinstance(found, dict) else {"": found}
+    for start, read in _READERS.items():
+        if content.startswith(start):
+            arrays = read(content)
+            return arrays if isinstance(arrays, dict) else {"": arrays}
+    return {}
 
 
 def _text_of(content: bytes) -> bytes:
-    """Return text in UTF-8 with ``\\n`` at the ends of lines, without a byte order
+    r"""Return text in UTF-8 with ``\n`` at the ends of lines, without a byte order
     mark.
     """
     try:
@@ -343,14 +191,14 @@ def _text_of(content: bytes) -> bytes:
             raise ValueError
         content.decode()
     except ValueError:
-        told = "is neither text in UTF-8 nor NPY, NPZ, MAT (up to -v7), IDX or Parquet"
-        raise FieldError(f"{told}; save it as CSV in UTF-8, or as NPY") from None
+        raise FieldError(
+            "is neither text in UTF-8 nor NPY, NPZ, MAT (up to -v7), IDX or Parquet; "
+            "save it as CSV in UTF-8, or as NPY"
+        ) from None
     content = content.removeprefix(b"\xef\xbb\xbf")
-    return (
-        content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if b"\r" in content
-        else content
-    )
+    if b"\r" in content:
+        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return content
 
 
 def _idx(content: bytes) -> NDArray:
@@ -362,10 +210,9 @@ def _idx(content: bytes) -> NDArray:
     if kind != 8 or not 1 <= dimensions <= 3 or len(content) < start:
         raise ValueError("expected IDX with unsigned bytes in 1 to 3 dimensions")
     shape = struct.unpack(f">{dimensions}I", content[4:start])
-    if len(content) - start != prod(shape):
-        raise ValueError(
-            f"IDX with {len(content) - start} of the {prod(shape)} values in its header"
-        )
+    values, expected = len(content) - start, prod(shape)
+    if values != expected:
+        raise ValueError(f"IDX with {values} of the {expected} values in its header")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
@@ -374,84 +221,96 @@ def _npz(content: bytes) -> dict[str, Any]:
     headers = npz_headers(io.BytesIO(content))
     if not headers:
         raise FieldError(
-            "is a ZIP archive without arrays, as Excel's are; save its rows as "
-            "CSV or "
+            "is a ZIP archive without arrays, as Excel's are; save its rows as CSV or "
             "NPY"
         )
-    parts = _parts(
-        {name: one.shape for name, one in headers.items() if one.dtype.kind in "buif"}
-    )
-    titles = (
-        {"names"}
-        if "names" in headers and headers["names"].dtype.kind == "U"
-        else set()
-    )
-    found: dict[str, Any] = read_npz(io.BytesIO(content), {*parts.values(), *titles})
-    names = found["names"].ravel().tolist() if titles else []
-    for one in parts.values() if titles else ():
-        if found[one].shape[1:] != (len(names),):
-            told = (
-                f"has {len(names):,} names of columns, and {one} has the shape "
-                f"{found[one].shape}"
+    shapes = {
+        name: header.shape
+        for name, header in headers.items()
+        if header.dtype.kind in "buif"
+    }
+    parts = _parts(shapes)
+    if "names" not in headers or headers["names"].dtype.kind != "U":
+        arrays = read_npz(io.BytesIO(content), parts.values())
+        return {part: arrays[name] for part, name in parts.items()}
+    arrays = read_npz(io.BytesIO(content), [*parts.values(), "names"])
+    names = arrays["names"].ravel().tolist()
+    frames = {}
+    for part, name in parts.items():
+        shape = arrays[name].shape
+        if shape[1:] != (len(names),):
+            raise FieldError(
+                f"has {len(names):,} names of columns, and {name} has the shape "
+                f"{shape}; correct or remove its array names"
             )
-            raise FieldError(f"{told}; correct or remove its array names")
-        found[one] = pd.DataFrame(found[one], columns=names)
-    return {part: found[one] for part, one in parts.items()}
+        frames[part] = pd.DataFrame(arrays[name], columns=names)
+    return frames
 
 
 def _mat(content: bytes) -> dict[str, NDArray]:
     """Return the parts of a MAT file of versions 4 to 7; version 5 packs each of its
     variables by zlib.
     """
-    variables, at, left = [content[:128]], 128, MOST_BYTES
-    order = "<" if content[126:128] == b"IM" else ">"
-    while content.startswith(b"MATLAB 5") and at < len(content):
-        kind, size = struct.unpack(f"{order}II", content[at : at + 8])
-        one, at = content[at : at + 8 + size], at + 8 + size
-        if kind == 15:  # packed
-            unpacker = zlib.decompressobj()
-            one = unpacker.decompress(one[8:], left + 1)
-            check_size(MOST_BYTES - left + len(one))
-            if not unpacker.eof:
-                raise ValueError("a variable is cut short")
-        left -= len(one)
-        _check_elements(one, order)
-        variables.append(one)
-    stream = io.BytesIO(b"".join(variables) if len(variables) > 1 else content)
+    if content.startswith(b"MATLAB 5"):
+        content = _unpacked_mat(content)
+    stream = io.BytesIO(content)
     numeric = re.compile(r"double|single|logical|sparse|u?int\d+")
-    sizes = {
+    shapes = {
         name: shape for name, shape, kind in whosmat(stream) if numeric.fullmatch(kind)
     }
-    parts = _parts(sizes)
-    check_size(sum(8 * prod(sizes[name]) for name in parts.values()))
-    if any(
-        len(sizes[name]) > 2 for name in parts.values()
-    ):  # MATLAB counts pictures last
+    parts = _parts(shapes)
+    check_size(sum(8 * prod(shapes[name]) for name in parts.values()))
+    if any(len(shapes[name]) > 2 for name in parts.values()):
+        # MATLAB counts pictures last
         raise FieldError("holds pictures; in MATLAB make them rows: reshape(x, [], n)'")
-    found = loadmat(stream, variable_names=[*parts.values()])
-    return {part: found[name] for part, name in parts.items()}
+    arrays = loadmat(stream, variable_names=list(parts.values()))
+    return {part: arrays[name] for part, name in parts.items()}
+
+
+def _unpacked_mat(content: bytes) -> bytes:
+    """Return a MAT file of version 5 with its variables unpacked, each of which was
+    checked.
+    """
+    order = "<" if content[126:128] == b"IM" else ">"
+    variables, place, left = [content[:128]], 128, MOST_BYTES
+    while place < len(content):
+        kind, size = struct.unpack(f"{order}II", content[place : place + 8])
+        end = place + 8 + size
+        variable, place = content[place:end], end
+        if kind == _MAT_PACKED:
+            unpacker = zlib.decompressobj()
+            variable = unpacker.decompress(variable[8:], left + 1)
+            check_size(MOST_BYTES - left + len(variable))
+            if not unpacker.eof:
+                raise ValueError("a variable is cut short")
+        left -= len(variable)
+        _check_elements(variable, order)
+        variables.append(variable)
+    return b"".join(variables)
 
 
 def _check_elements(variable: bytes, order: str) -> None:
     """Refuse a variable of a MAT file whose elements are unknown, too few or without
     end: SciPy crashes.
     """
-    (kind, size), at, found = struct.unpack(f"{order}II", variable[:8]), 8, 0
+    kind, size = struct.unpack(f"{order}II", variable[:8])
     (flags,) = struct.unpack(f"{order}I", variable[16:20])
-    while at < len(variable) and kind == 14:
-        word, length = struct.unpack(f"{order}II", variable[at : at + 8])
+    array_class = flags & 0xFF
+    place, elements = 8, 0
+    while place < len(variable) and kind == _MAT_ARRAY:
+        word, length = struct.unpack(f"{order}II", variable[place : place + 8])
         if word >> 16:  # of at most four bytes, within its own head
             word, length = word & 0xFFFF, 0
-        if word not in _MAT_TYPES or (
-            word == 14 and flags & 0xFF > 3
-        ):  # only cells and structs hold arrays
+        # only cells and structs hold arrays
+        if word not in _MAT_TYPES or (word == _MAT_ARRAY and array_class > 3):
             raise ValueError(f"an element of the type {word}")
-        at, found = at + 8 + -(-length // 8) * 8, found + 1
-    needed = (6 if flags & 0xFF == 5 else 4) + bool(
-        flags & 0x800
-    )  # of sparse and of complex numbers
-    lacking = flags & 0xFF > 3 and found < needed
-    if kind != 14 or not size + 8 == at == len(variable) or lacking:
+        place += 8 + -(-length // 8) * 8
+        elements += 1
+    needed = 6 if array_class == _MAT_SPARSE else 4
+    if flags & _MAT_COMPLEX:
+        needed += 1
+    too_few = array_class > 3 and elements < needed
+    if kind != _MAT_ARRAY or not size + 8 == place == len(variable) or too_few:
         raise ValueError("a variable has other bytes than its head says")
 
 
@@ -471,44 +330,45 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     """Return the names of the parts among numeric arrays, or of the only one of several
     columns.
     """
-    found: dict[str, str] = {}
+    parts = {}
     for part in PARTS:
-        aliases = (part, "validation", "val") if part == "valid" else (part,)
-        names = [
-            form.format(one)
-            for one in aliases
-            for form in ("{}", "{}_data", "x_{}", "X_{}")
-        ]
-        if present := [name for name in names if name in shapes]:
-            found[part] = present[0]
+        for name in _names_of_part(part):
+            if name in shapes:
+                parts[part] = name
+                break
     widths = {
-        name: n
-        for name, one in shapes.items()
-        if len(one) > 1 and (n := prod(one[1:])) > 1
+        name: prod(shape[1:])
+        for name, shape in shapes.items()
+        if len(shape) > 1 and prod(shape[1:]) > 1
     }
-    used = {widths.get(name) for name in found.values()}
-    rest = [
-        name
-        for name, width in widths.items()
-        if name not in found.values() and width in used
-    ]
-    if rest or (not found and len(widths) != 1):
-        there = [
-            f"{name} {' x '.join(map(str, one)) or 'scalar'}"
-            for name, one in shapes.items()
-        ]
-        told = f"holds {', '.join(there[:_SHOWN]) or 'no numbers'}"
+    used = {widths.get(name) for name in parts.values()}
+    unused = [name for name in widths if name not in parts.values()]
+    alike = any(widths[name] in used for name in unused)
+    if alike or (not parts and len(widths) != 1):
+        arrays = []
+        for name, shape in list(shapes.items())[:SHOWN]:
+            arrays.append(f"{name} {' x '.join(map(str, shape)) or 'scalar'}")
+        listed = ", ".join(arrays) or "no numbers"
         raise FieldError(
-            f"{told}; expected train, valid, test, or one array of rows, alone"
+            f"holds {listed}; expected train, valid, test, or one array of rows, alone"
         )
-    return found or {"": next(iter(widths))}
+    return parts or {"": next(iter(widths))}
+
+
+def _names_of_part(part: str) -> Iterator[str]:
+    """Yield the names under which arrays of a part are known, the first choice
+    first.
+    """
+    aliases = [part, "validation", "val"] if part == "valid" else [part]
+    for alias in aliases:
+        yield from (alias, f"{alias}_data", f"x_{alias}", f"X_{alias}")
 
 
 def _libsvm(content: bytes, columns: Columns) -> Table:
     """Return rows of ``label index:value ...``, indices from 1, filled up with
     zeros.
     """
-    if columns != ALL:
+    if columns.chosen or columns.dropped:
         field = "drop" if columns.dropped else "columns"
         raise FieldError(
             f"LIBSVM keeps labels apart from the columns; remove {field}", field
@@ -516,31 +376,43 @@ def _libsvm(content: bytes, columns: Columns) -> Table:
     check_size(16 * content.count(b":"))
     places, values, ends = array("q"), array("d"), array("q", [0])
     for number, line in enumerate(io.BytesIO(content), 1):
-        if not (items := line.decode().partition("#")[0].split()):
+        row = _libsvm_row(line.decode(), number)
+        if row is None:
             continue
-        pairs = [item.partition(":") for item in items[":" not in items[0] :]]
-        found: dict[int, float] = {}
-        with suppress(ValueError):
-            found = {int(index): float(value) for index, _, value in pairs}
-        if len(found) < len(pairs) or not all(1 <= index <= _WIDEST for index in found):
-            told = (
-                f"line {number}: {shortened(line.decode().strip())} is not label "
-                "index:value ..., with "
-            )
-            raise FieldError(f"{told}different indices from 1 to {_WIDEST:,}")
-        places.extend(index - 1 for index in found)
-        values.extend(found.values())
+        places.extend(index - 1 for index in row)
+        values.extend(row.values())
         ends.append(len(values))
-    shape, kind = (
-        (len(ends) - 1, max(places, default=-1) + 1),
-        np.uint8 if {*values} <= {0, 1} else float,
-    )
-    return replace(
-        table_of(csr_array((np.array(values, kind), places, ends), shape)), sparse=True
-    )
+    shape = len(ends) - 1, max(places, default=-1) + 1
+    kind: Any = np.uint8 if {*values} <= {0, 1} else float
+    matrix = csr_array((np.array(values, kind), places, ends), shape)
+    return replace(table_of(matrix), sparse=True, is_bytes=False)
+
+
+def _libsvm_row(line: str, number: int) -> dict[int, float] | None:
+    """Return the values of a line by index; None for an empty line or a comment."""
+    items = line.partition("#")[0].split()
+    if not items:
+        return None
+    if ":" not in items[0]:  # the label
+        items = items[1:]
+    row = dict[int, float]()
+    with suppress(ValueError):
+        for item in items:
+            index, _, value = item.partition(":")
+            row[int(index)] = float(value)
+    if len(row) < len(items) or not all(1 <= index <= _WIDEST for index in row):
+        raise FieldError(
+            f"line {number}: {shortened(line.strip())} is not label index:value ..., "
+            f"with different indices from 1 to {_WIDEST:,}"
+        )
+    return row
 
 
 _READERS: dict[bytes, Callable[[bytes], Any]] = {  # by how the content begins
-    b"\x93NUMPY": read_npy, b"PK": _npz, b"PAR1": _parquet,
-    b"MATLAB 5": _mat, b"\0\0\0\0": _mat, b"\0\0": _idx,
-}  # fmt: skip
+    b"\x93NUMPY": read_npy,
+    b"PK": _npz,
+    b"PAR1": _parquet,
+    b"MATLAB 5": _mat,
+    b"\0\0\0\0": _mat,
+    b"\0\0": _idx,
+}

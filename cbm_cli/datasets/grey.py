@@ -1,101 +1,166 @@
 """Grey values become binary units, or probabilities in steps of 1/255."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.datasets.formats import NOISE, Table
 from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.tables import NOISE, Table
 from cbm_cli.errors import FieldError
 from cbm_cli.text import text_of
 
+_BYTE = 255.0  # scale of bytes
+_DARK = 127  # bytes that reach no more may be on another scale
+
+
+class Units(NamedTuple):
+    """The units of all parts."""
+
+    parts: dict[str, Any]  # arrays of uint8
+    levels: int  # the value that is surely on
+    of_bytes: bool = False  # whether 255 was taken for the scale of the file
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The range of the values of all parts."""
+
+    low: float
+    top: float
+    whole: bool  # whole numbers from 0 to 255
+
+    @property
+    def positive(self) -> bool:
+        return self.low >= -NOISE
+
+    @property
+    def shares(self) -> bool:
+        return self.top <= 1 + NOISE
+
+    @property
+    def between(self) -> str:
+        """A threshold that some values are above and others below."""
+        if not self.positive:
+            return "0"
+        return _exact(max(1.0, self.low, (self.low + self.top) // 2))
+
+    @property
+    def remedy(self) -> str:
+        """What to write for values that are neither 0 nor 1."""
+        if self.positive and (self.shares or (self.whole and self.top > _DARK)):
+            return "for grey values choose binarise: threshold, sample or none"
+        if self.top <= 0:
+            return "add a number to all values, so that some are above 0"
+        low, top = _exact(self.low), _exact(self.top)
+        remedy = f"for values of {low} to {top} write threshold: {self.between}"
+        if self.positive:
+            remedy += f", or scale: {top} and binarise: none"
+        return remedy
+
+
+def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> Units:
+    """Return the units of all parts.
+
+    FieldError for values that are neither 0 nor 1, if the grid does not say how they
+    become units, and for values on an unknown scale.
+
+    Examples
+    --------
+    >>> table = Table(np.array([[0.0, 0.7]]))
+    >>> spec = DataSpec(path="rows.npy", binarise="threshold")
+    >>> units_of(spec, {"train": table}).parts["train"].tolist()
+    [[0, 1]]
+    """
+    tables = parts.values()
+    values_in = _Range(
+        low=min(float(part.values.min()) for part in tables),
+        top=max(float(part.values.max()) for part in tables),
+        whole=all(part.values.dtype == np.uint8 for part in tables),
+    )
+    rows = {name: part.values for name, part in parts.items()}
+    binary = values_in.whole and values_in.top <= 1 and spec.scale in (None, 1)
+    if binary and spec.threshold < 1:
+        return Units(rows, levels=1)
+    if not spec.binarise:
+        _refuse(parts, _not_binary, f"expected 0 or 1; {values_in.remedy}", "binarise")
+    scale = 1.0
+    by_share = spec.threshold > 0 and spec.threshold < 1
+    if by_share or spec.binarise in ("sample", "none"):
+        scale = _scale_of(spec, parts, values_in)
+        _check_scale(parts, scale, values_in.remedy)
+        rows = {name: _clipped(values, scale) for name, values in rows.items()}
+    random = np.random.Generator(np.random.Philox(key=1))
+    units = {name: _binarised(rows[name], spec, scale, random) for name in rows}
+    levels = 255 if spec.binarise == "none" else 1
+    return Units(units, levels, of_bytes=scale == _BYTE and not spec.scale)
+
+
+def _not_binary(values: NDArray) -> NDArray:
+    return np.abs(values - (values > 0.5)) > NOISE
+
+
+def _scale_of(spec: DataSpec, parts: Mapping[str, Table], values_in: _Range) -> float:
+    """Return the value that is surely on; FieldError if the file does not tell it."""
+    if spec.scale:
+        return spec.scale
+    if values_in.shares:
+        return 1.0
+    train = parts["train"]
+    pictures = train.image and all(part.is_bytes for part in parts.values())
+    if values_in.whole and (values_in.top > _DARK or pictures):
+        return _BYTE
+    top = _exact(values_in.top)
+    raise FieldError(
+        f"{train.where}: values reach {top}, on an unknown scale; add scale: {top} "
+        "(bytes: 255), or a threshold in the file's units: threshold: "
+        f"{values_in.between}",
+        "scale",
+    )
+
+
+def _check_scale(parts: Mapping[str, Table], scale: float, remedy: str) -> None:
+    """Raise FieldError for the first value that is off the scale."""
+    slack = NOISE * scale
+
+    def off(values: NDArray) -> NDArray:
+        return (values < -slack) | (values > scale + slack)
+
+    _refuse(parts, off, f"values are 0 to {_exact(scale)}; {remedy}", "scale")
+
+
+def _clipped(values: NDArray, scale: float) -> NDArray:
+    return values if values.dtype == np.uint8 else values.clip(0, scale)
+
 
 def _binarised(
-    parts: Mapping[str, NDArray], spec: DataSpec, scale: float
-) -> dict[str, NDArray]:
-    """Return the grey values v of all parts as uint8.
+    values: NDArray, spec: DataSpec, scale: float, random: np.random.Generator
+) -> NDArray:
+    """Return grey values v as uint8.
 
     ``threshold``, the default: on where v / scale > threshold. ``sample``: on with
     probability v / scale, drawn once, the same in every process. ``none``: v / scale in
     steps of 1/255.
     """
-    rng = np.random.Generator(np.random.Philox(key=1))
-
-    def units(values: NDArray) -> NDArray:
-        in_bytes = values.dtype == np.uint8 and scale == 255
-        if spec.binarise == "none":
-            return (
-                values if in_bytes else np.rint(values / scale * 255).astype(np.uint8)
-            )
-        if (
-            spec.binarise == "sample" and in_bytes
-        ):  # of 0 ... 254, v numbers are below v: exactly v / 255
-            return (rng.integers(0, 255, values.shape, np.uint8) < values).view(
-                np.uint8
-            )
-        if spec.binarise == "sample":
-            return (rng.random(values.shape) < values / scale).view(np.uint8)
-        if values.dtype == np.uint8:
-            # compared in 12 digits, which the threshold has
-            low = sum(float(text_of(v / scale)) <= spec.threshold for v in range(256))
-            return (values >= low).view(np.uint8)
-        return (values / scale > spec.threshold).view(np.uint8)
-
-    return {part: units(values) for part, values in parts.items()}
-
-
-def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> tuple[dict[str, Any], int]:
-    """Return the units of all parts and the value that is surely on."""
-    rows = {name: part.values for name, part in parts.items()}
-    low = min(float(one.min()) for one in rows.values())
-    top = max(float(one.max()) for one in rows.values())
-    in_bytes = all(one.dtype == np.uint8 for one in rows.values())
-    if in_bytes and top <= 1 and spec.scale in (None, 1) and spec.threshold < 1:
-        return rows, 1
-    end, positive = _exact(top), low >= -NOISE
-    between = _exact(max(1.0, low, (low + top) // 2) if positive else 0)
-    more = f", or scale: {end} and binarise: none" if positive else ""
-    remedy = f"for values of {_exact(low)} to {end} write threshold: {between}{more}"
-    remedy = (
-        remedy if top > 0 else "add a number to all values, so that some are above 0"
-    )
-    if positive and (top <= 1 + NOISE or (in_bytes and top > 127)):
-        remedy = "for grey values choose binarise: threshold, sample or none"
-    if not spec.binarise:
-        _refuse(
-            parts,
-            lambda v: np.abs(v - (v > 0.5)) > NOISE,
-            f"expected 0 or 1; {remedy}",
-            "binarise",
-        )
-    scale = spec.scale or (1.0 if top <= 1 + NOISE else 255.0)
-    if spec.binarise in (None, "threshold") and (
-        spec.threshold >= 1 or spec.threshold == 0
-    ):
-        scale = 1.0  # in the file's units
-    elif (
-        not spec.scale
-        and scale > 1
-        and not (in_bytes and (top > 127 or parts["train"].image))
-    ):
-        told = (
-            f"values reach {end}, on an unknown scale; add scale: {end} (bytes: "
-            "255), or a threshold"
-        )
-        raise FieldError(
-            f"{parts['train'].where}: {told} in the file's units: threshold: {between}",
-            "scale",
-        )
+    in_bytes = values.dtype == np.uint8 and scale == _BYTE
+    if spec.binarise == "none":
+        if in_bytes:
+            return values
+        return np.rint(values / scale * 255).astype(np.uint8)
+    if spec.binarise == "sample" and in_bytes:
+        # of 0 ... 254, v numbers are below v: exactly v / 255
+        on = random.integers(0, 255, values.shape, np.uint8) < values
+    elif spec.binarise == "sample":
+        on = random.random(values.shape) < values / scale
+    elif values.dtype == np.uint8:
+        # compared in 12 digits, which the threshold has
+        shares = [float(text_of(v / scale)) for v in range(256)]
+        on = values >= sum(share <= spec.threshold for share in shares)
     else:
-        slack, told = NOISE * scale, f"values are 0 to {_exact(scale)}; {remedy}"
-        _refuse(parts, lambda v: (v < -slack) | (v > scale + slack), told, "scale")
-        rows = {
-            name: v if v.dtype == np.uint8 else v.clip(0, scale)
-            for name, v in rows.items()
-        }
-    return _binarised(rows, spec, scale), 255 if spec.binarise == "none" else 1
+        on = values / scale > spec.threshold
+    return on.view(np.uint8)
 
 
 def _exact(number: float) -> str:
@@ -111,11 +176,9 @@ def _refuse(
 ) -> None:
     """Raise FieldError for the first value with a flaw."""
     for part in parts.values():
-        values = part.values
-        if (odd := flaw(values)).any():
-            row, column = np.argwhere(odd)[0]
-            told = (
-                f"row {row + 1}, column {column + 1} is "
-                f"{_exact(values[row, column])}; {remedy}"
-            )
-            raise FieldError(f"{part.where}: {told}", field)
+        odd = flaw(part.values)
+        if not odd.any():
+            continue
+        row, column = np.argwhere(odd)[0]
+        place, value = f"row {row + 1}, column {column + 1}", part.values[row, column]
+        raise FieldError(f"{part.where}: {place} is {_exact(value)}; {remedy}", field)

@@ -1,6 +1,7 @@
 """Loading data sets, by name or from files."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -20,209 +21,317 @@ from cbm_cli.errors import FieldError
 from cbm_cli.text import count, did_you_mean
 
 if TYPE_CHECKING:  # which imports pandas and a part of SciPy; toys need neither
-    from cbm_cli.datasets.formats import Table
+    from cbm_cli.datasets.tables import Table
 
 _TOYS: dict[str | None, Any] = {
     "bars-and-stripes": bars_and_stripes,
     "shifting-bar": shifting_bar,
 }
+_FIELD_OF_PART = {"train": "path", "valid": "valid", "test": "test"}
+_HELD_OUT = {"hold_out": "valid", "hold_out_test": "test"}
+# a field of a grid in a message, as drop: [id, class]
+_IN_A_GRID = re.compile(
+    r"\b(header|columns|drop|scale|threshold|binarise|hold_out|hold_out_test): "
+    r"(?:\[([^]]*)\]|([\w.-]*\w))"
+)
 
 
 def load(
     data: DataSpec | str | None = None, /, *, folder: str | Path = "", **options: Any
 ) -> Dataset:
-    """Return a data set to train on, given with its options, or by name and fields of
-    `DataSpec`.
+    """Return a data set to train on.
 
-    Paths are relative to ``folder``. FieldError for options that do not fit, files that
-    are missing or damaged, and a training part of one value only.
+    Parameters
+    ----------
+    data : DataSpec or str, optional
+        A data set with its options, or the name of one.
+    folder : str or Path
+        Paths are relative to it.
+    **options
+        Fields of `DataSpec`.
+
+    Raises
+    ------
+    FieldError
+        Options do not fit, files are missing or damaged, or the training part has one
+        value only.
+
+    Examples
+    --------
+    >>> load("shifting-bar", size=4, bar=1).train.tolist()
+    [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     """
-    spec = (
-        data
-        if isinstance(data, DataSpec)
-        else make_spec(**options | ({"name": data} if data else {}))
-    )
+    if isinstance(data, DataSpec):
+        spec = data
+    else:
+        if data:
+            options["name"] = data
+        spec = make_spec(**options)
     dataset = _load(spec, folder)
-    if dataset.train.min() == dataset.train.max():
-        field = (
-            "name"
-            if not spec.path
-            else "threshold"
-            if spec.binarise == "threshold"
-            else "path"
+    least = dataset.train.min()
+    if least == dataset.train.max():
+        field = "path" if spec.path else "name"
+        if spec.path and spec.binarise == "threshold":
+            field = "threshold"
+        raise FieldError(
+            f"{spec.path or dataset.name}: all values of the training part are {least}"
+            "; there is nothing to learn from constant data",
+            field,
         )
-        told = (
-            f"{spec.path or dataset.name}: all values of the training part are "
-            f"{dataset.train.max()}"
-        )
-        raise FieldError(f"{told}; there is nothing to learn from constant data", field)
     return dataset
 
 
 def load_again(
     data: DataSpec, folder: str, digests: Mapping[str, Sequence[str]]
 ) -> Dataset:
-    """Return the data set that trials have used; FieldError without its files, or if
-    its rows are others.
+    """Return the data set that trials have used.
 
-    ``folder`` is that of the trials' grid; ``digests`` are those of the rows, by title
-    of the data.
+    Parameters
+    ----------
+    data : DataSpec
+        The data set. FieldError if its files are not there.
+    folder : str
+        The folder of the trials' grid.
+    digests : mapping
+        Digests of the rows by title of the data. FieldError for other rows.
     """
-    there = "; name the folder that holds it by --data"
-    if data.path and (missing := available(data, folder)):
-        raise FieldError(f"{missing}{there}", "path")
-    found = load(data, folder=folder)
-    if found.digest not in digests.get(data.title, [found.digest]):
+    remedy = "; name the folder that holds it by --data"
+    missing = available(data, folder) if data.path else ""
+    if missing:
+        raise FieldError(f"{missing}{remedy}", "path")
+    dataset = load(data, folder=folder)
+    if dataset.digest not in digests.get(data.title, [dataset.digest]):
         raise FieldError(
-            f"{data.title}: has other rows than those of its trials{there}", "path"
+            f"{data.title}: has other rows than those of its trials{remedy}", "path"
         )
-    return found
+    return dataset
 
 
 def load_source(
     source: str, width: int = 0, names: Sequence[str] = (), option: str = "--data "
 ) -> Dataset:
-    """Return all parts of the data set that a command line names, behind an option.
+    """Return all parts of the data set that a command line names.
 
-    ``source`` is a data set with its options, as ``mnist`` or
-    ``shifting-bar:size=9,bar=1,flip=true``, or a file, as ``rows.csv`` or
-    ``grey.npy:binarise=threshold``. Rows of a LIBSVM file are filled up to ``width``;
-    columns are put into the order of ``names``, those of a machine's visible units.
+    Parameters
+    ----------
+    source : str
+        A data set with its options, as ``mnist`` or
+        ``shifting-bar:size=9,bar=1,flip=true``, or a file, as ``rows.csv`` or
+        ``grey.npy:binarise=threshold``.
+    width : int
+        Rows of a LIBSVM file are filled up to it.
+    names : sequence of str
+        Names of a machine's visible units. A file with names gives these columns in
+        this order, if the options choose no columns.
+    option : str
+        The option that the source follows, for messages.
+
+    Examples
+    --------
+    >>> load_source("shifting-bar:size=3,bar=1,flip=true").train.tolist()
+    [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
     """
-    name, text = re.fullmatch(r"(.*?)(?::([a-z_]+=.*))?", source, re.DOTALL).groups("")  # type: ignore[union-attr]
+    match = re.fullmatch(r"(.*?)(?::([a-z_]+=.*))?", source, re.DOTALL)
+    name, text = match.groups("") if match else (source, "")
     if not isfile(name) and name not in SOURCES:
         hint = near(Path(name)) or did_you_mean(name, SOURCES)
         raise FieldError(f"{option}{source}: no such file or data set{hint}")
-    given: dict[str, Any] = {}
-    for item in filter(
-        None, re.split(r",(?=[a-z_]+=)", text)
-    ):  # drop=id,class,flip=true has two
-        field, _, value = item.partition("=")
-        if given.setdefault(field, value) is not value:
+    fields: dict[str, Any] = {}
+    # drop=id,class,flip=true has two
+    for field_text in re.split(r",(?=[a-z_]+=)", text) if text else []:
+        field, _, value = field_text.partition("=")
+        if field in fields:
             raise FieldError(
                 f"{option}{source}: {field} is given twice; give it once", field
             )
+        fields[field] = value
+    fields["path" if isfile(name) else "name"] = name
     try:
-        spec = make_spec(**given | {"path" if isfile(name) else "name": name})
+        spec = make_spec(**fields)
     except FieldError as error:
         raise FieldError(f"{option}{source}: {error}", error.field) from None
-    return _load(spec, "", width, tuple(names))
+    try:
+        return _load(spec, "", width, tuple(names))
+    except FieldError as error:
+        message = _in_options(str(error), f"{option}{shlex.quote(name)}")
+        raise FieldError(message, error.field) from None
 
 
 def describe(data: DataSpec, dataset: Dataset) -> str:
-    """Return a line on what was loaded: ``digits.csv: 1,400 rows x 64 units, 12.3%
-    ones``.
+    """Return a line on what was loaded.
+
+    Examples
+    --------
+    >>> bars = make_spec(name="bars-and-stripes", size=2, hold_out=2)
+    >>> describe(bars, load(bars))
+    'bars-and-stripes: 6 rows x 4 units, 58.3% ones (valid 2 rows)'
     """
     share = dataset.train.mean() / dataset.levels
-    ones = (
-        f"{share:.1%} ones" if dataset.levels == 1 else f"grey values, mean {share:.3f}"
-    )
+    line = f"{len(dataset.train):,} rows x {dataset.width} units"
+    if dataset.levels == 1:
+        line += f", {share:.1%} ones"
+    else:
+        line += f", grey values, mean {share:.3f}"
+    if data.path and dataset.of_bytes:
+        line += ", of bytes from 0 to 255"
     others = [
         f"{part} {count(len(rows), 'row')}"
         for part, rows in dataset.parts.items()
         if part != "train"
     ]
-    title = (
-        f"{data.path}{' flipped' if data.flip else ''}" if data.path else dataset.name
-    )
-    line = f"{title}: {len(dataset.train):,} rows x {dataset.width} units, {ones}"
-    return f"{line} ({', '.join(others)})" if others else line
+    if others:
+        line += f" ({', '.join(others)})"
+    title = dataset.name
+    if data.path:
+        title = f"{data.path} flipped" if data.flip else data.path
+    return f"{title}: {line}"
 
 
 def read_parts(
     spec: DataSpec,
-    given: Mapping[str, Any],
+    sources: Mapping[str, Any],
     folder: str | Path = "",
     width: int = 0,
     names: Names = (),
 ) -> "dict[str, Table]":
-    """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of
-    ``given``.
+    """Return the parts of a data set with the same columns.
 
-    These are files, of which the first may hold other parts too, or what `table_of`
-    takes. Columns are matched by name; sparse parts are filled up with zeros.
+    Parameters
+    ----------
+    spec : DataSpec
+        Which columns are units, and whether first lines hold names.
+    sources : mapping
+        ``path``, ``valid`` and ``test``: files, of which the first may hold other parts
+        too, or what `table_of` takes. Other keys are ignored.
+    folder : str or Path
+        Paths are relative to it.
+    width : int
+        Sparse parts are filled up with zeros to this width, and to that of the others.
+    names : tuple of str
+        Names of a machine's visible units, whose order columns get.
     """
-    from cbm_cli.datasets.formats import columns_in_order, reading, tables_in, unpacked
-
     parts: dict[str, Table] = {}
-    columns = Columns(spec.columns, spec.drop)
-    for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
-        if (source := given.get(option)) is None:
+    columns = Columns(spec.columns, spec.drop, names)
+    for part, field in _FIELD_OF_PART.items():
+        source = sources.get(field)
+        if source is None:
             continue
-        is_file = isinstance(source, str | PathLike)
-        where = str(own_file(folder, str(source))) if is_file else f"data[{part!r}]"
-        with reading(where, option):
-            found = tables_in(
-                unpacked(Path(where)) if is_file else source, columns, spec.header
-            )
-            found = {name or part: table for name, table in found.items()}
-            if part not in found:
-                raise FieldError(f"has no {part} part; it has {', '.join(found)}")
-            for name in found if part == "train" else [part]:
-                if name in parts:
-                    raise FieldError(
-                        f"the {name} part is in {parts[name].where} already; "
-                        "remove "
-                        "one of them"
-                    )
-                parts[name] = replace(
-                    found[name], where=where + f" ({name})" * (len(found) > 1)
+        for name, table in _read_source(
+            source, part, columns, spec.header, folder
+        ).items():
+            if name in parts:
+                raise FieldError(
+                    f"{table.where}: the {name} part is in {parts[name].where} "
+                    "already; remove one of them",
+                    field,
                 )
+            parts[name] = table
     if spec.header is not None and not any(table.is_text for table in parts.values()):
-        told = (
-            f"{parts['train'].where}: header has no effect: it is for text in "
-            "columns, as CSV; remove it"
+        raise FieldError(
+            f"{parts['train'].where}: header has no effect: it is for text in columns, "
+            "as CSV; remove it",
+            "header",
         )
-        raise FieldError(told, "header")
-    width, train = (
-        max(width, *(table.values.shape[1] for table in parts.values())),
-        parts["train"],
-    )
+    return _with_same_columns(parts, width, names)
+
+
+def _read_source(
+    source: Any,
+    part: str,
+    columns: Columns,
+    header: bool | None,
+    folder: str | Path,
+) -> "dict[str, Table]":
+    """Return the parts in a source: all of them for train, else the one that it is
+    for.
+    """
+    from cbm_cli.datasets.formats import reading, tables_in, unpacked
+
+    is_file = isinstance(source, str | PathLike)
+    where = str(own_file(folder, str(source))) if is_file else f"data[{part!r}]"
+    with reading(where, _FIELD_OF_PART[part]):
+        content = unpacked(Path(where)) if is_file else source
+        tables = tables_in(content, columns, header)
+        if "" in tables:
+            tables = {part: tables[""]}
+        if part not in tables:
+            raise FieldError(f"has no {part} part; it has {', '.join(tables)}")
+    several = len(tables) > 1
+    places = {name: f"{where} ({name})" if several else where for name in tables}
+    return {
+        name: replace(table, where=places[name])
+        for name, table in tables.items()
+        if part in (name, "train")
+    }
+
+
+def _with_same_columns(
+    parts: "dict[str, Table]", width: int, names: Names
+) -> "dict[str, Table]":
+    """Return parts whose columns are those of the machine's names, or of the training
+    part.
+    """
+    from cbm_cli.datasets.formats import reading
+    from cbm_cli.datasets.tables import columns_in_order
+
+    widest = max(width, *(table.values.shape[1] for table in parts.values()))
+    train = parts["train"]
+    ordered: dict[str, Table] = {}
     for name, table in parts.items():  # train first: the others get its columns
         with reading(table.where, name):
-            missing = width - table.values.shape[1]
-            if table.sparse and missing:
-                check_size(len(table.values) * width * table.values.itemsize)
-                table = replace(
-                    table, values=np.pad(table.values, ((0, 0), (0, missing)))
-                )
+            table = _filled_up(table, widest)
             if names and table.names:
                 table = columns_in_order(table, names, len(names), "the machine")
-            train = table if name == "train" else train
-            parts[name] = columns_in_order(
-                table, names or train.names, train.values.shape[1], train.where
+            if name == "train":
+                train = table
+            ordered[name] = columns_in_order(
+                table,
+                wanted=names or train.names,
+                width=train.values.shape[1],
+                there=train.where,
             )
-    return parts
+    return ordered
+
+
+def _filled_up(table: "Table", width: int) -> "Table":
+    """Return a sparse table with columns of zeros at its end, any other as it is."""
+    missing = width - table.values.shape[1]
+    if not table.sparse or not missing:
+        return table
+    check_size(len(table.values) * width * table.values.itemsize)
+    return replace(table, values=np.pad(table.values, ((0, 0), (0, missing))))
 
 
 def _load(
     spec: DataSpec, folder: str | Path, width: int = 0, names: Names = ()
 ) -> Dataset:
-    if not spec.path and spec.name in _TOYS:
-        sizes = SOURCES[spec.name or ""].options
-        dataset = _TOYS[spec.name](
-            **{option: getattr(spec, option) for option in sizes}
-        )
+    if spec.path:
+        tables = read_parts(spec, spec.model_dump(), folder, width, names)
+        dataset = _from_tables(spec, tables)
+    elif spec.name in _TOYS:
+        options = SOURCES[spec.name or ""].options
+        sizes = {option: getattr(spec, option) for option in options}
+        dataset = _TOYS[spec.name](**sizes)
     else:
-        from cbm_cli.datasets.grey import units_of
-
-        found = (
-            read_parts(spec, spec.model_dump(), folder, width, names)
-            if spec.path
-            else _published(spec)
-        )
-        (units, levels), train = units_of(spec, found), found["train"]
-        dataset = Dataset(
-            spec.unflipped, **units, levels=levels, image=train.image, names=train.names
-        )
+        dataset = _from_tables(spec, _published(spec))
     if spec.hold_out or spec.hold_out_test:
         dataset = _held_out(dataset, spec)
-    if not spec.flip:
-        return dataset
-    flipped: dict[str, Any] = {
-        name: dataset.levels - part for name, part in dataset.parts.items()
-    }
-    return replace(dataset, name=f"flipped-{dataset.name}", **flipped)
+    return _flipped(dataset) if spec.flip else dataset
+
+
+def _from_tables(spec: DataSpec, tables: "Mapping[str, Table]") -> Dataset:
+    from cbm_cli.datasets.grey import units_of
+
+    units = units_of(spec, tables)
+    train = tables["train"]
+    return Dataset(
+        spec.unflipped,
+        **units.parts,
+        levels=units.levels,
+        image=train.image,
+        names=train.names,
+        of_bytes=units.of_bytes,
+    )
 
 
 def _published(spec: DataSpec) -> "dict[str, Table]":
@@ -230,7 +339,8 @@ def _published(spec: DataSpec) -> "dict[str, Table]":
     checksum.
     """
     from cbm_cli.datasets.fetch import check
-    from cbm_cli.datasets.formats import Table, tables_in
+    from cbm_cli.datasets.formats import tables_in
+    from cbm_cli.datasets.tables import Table
 
     source = SOURCES[spec.name or ""]
     rows: dict[str, Any] = {}
@@ -238,29 +348,26 @@ def _published(spec: DataSpec) -> "dict[str, Table]":
         checked = check(file, path)
         if checked.verdict != "ok":
             raise FieldError(
-                (
-                    f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it "
-                    "again"
-                ),
+                f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it "
+                "again",
                 "name",
             )
         for part, table in tables_in(checked.content).items():
             rows[part or file.part] = table.values
     if source.divide:
-        whole = rows.pop(source.divide)
+        undivided = rows.pop(source.divide)
         if source.shuffle is not None:
-            whole = whole[
-                np.random.Generator(np.random.Philox(key=source.shuffle)).permutation(
-                    len(whole)
-                )
-            ]
-        cut = [part for part in source.rows if part not in rows]
-        ends = np.cumsum([source.rows[part] for part in cut])[:-1]
-        rows |= dict(zip(cut, np.split(whole, ends), strict=True))
-    arrays = {part: np.ascontiguousarray(rows[part]) for part in PARTS if part in rows}
+            random = np.random.Generator(np.random.Philox(key=source.shuffle))
+            undivided = undivided[random.permutation(len(undivided))]
+        missing = [part for part in source.rows if part not in rows]
+        ends = np.cumsum([source.rows[part] for part in missing])[:-1]
+        rows |= dict(zip(missing, np.split(undivided, ends), strict=True))
     return {
-        part: Table(array, image=source.image, where=source.name)
-        for part, array in arrays.items()
+        part: Table(
+            np.ascontiguousarray(rows[part]), image=source.image, where=source.name
+        )
+        for part in PARTS
+        if part in rows
     }
 
 
@@ -268,21 +375,58 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
     """Return a data set with rows of its training part as the valid part, the test
     part, or both.
     """
-    n, sizes = len(dataset.train), {}
-    for field, part in {"hold_out": "valid", "hold_out_test": "test"}.items():
-        if asked := getattr(spec, field):
-            sizes[part] = asked if isinstance(asked, int) else max(1, round(asked * n))
-            if part in dataset.parts:
-                raise FieldError(
-                    f"{dataset.name}: already has a {part} part; remove {field}", field
-                )
-    if (left := n - sum(sizes.values())) < 1:
-        told = f"{dataset.name}: has {n} rows; hold_out must leave some to train on"
-        raise FieldError(told, "hold_out" if spec.hold_out else "hold_out_test")
-    of = np.repeat(np.arange(len(sizes) + 1), [left, *sizes.values()])
+    n, sizes = len(dataset.train), dict[str, int]()
+    for field, part in _HELD_OUT.items():
+        held = getattr(spec, field)
+        if not held:
+            continue
+        if part in dataset.parts:
+            raise FieldError(
+                f"{dataset.name}: already has a {part} part; remove {field}", field
+            )
+        sizes[part] = held if isinstance(held, int) else max(1, round(held * n))
+    left = n - sum(sizes.values())
+    if left < 1:
+        raise FieldError(
+            f"{dataset.name}: has {n} rows; hold_out must leave some to train on",
+            "hold_out" if spec.hold_out else "hold_out_test",
+        )
+    part_of_row = np.repeat(np.arange(len(sizes) + 1), [left, *sizes.values()])
     if spec.rows == "random":
-        of = np.random.Generator(np.random.Philox(key=spec.seed)).permutation(of)
-    parts: dict[str, Any] = {
-        part: dataset.train[of == n] for n, part in enumerate(("train", *sizes))
-    }
+        random = np.random.Generator(np.random.Philox(key=spec.seed))
+        part_of_row = random.permutation(part_of_row)
+    parts: dict[str, Any] = {}
+    for number, part in enumerate(("train", *sizes)):
+        parts[part] = dataset.train[part_of_row == number]
     return replace(dataset, **parts)
+
+
+def _flipped(dataset: Dataset) -> Dataset:
+    parts: dict[str, Any] = {
+        name: dataset.levels - rows for name, rows in dataset.parts.items()
+    }
+    return replace(dataset, name=f"flipped-{dataset.name}", **parts)
+
+
+def _in_options(message: str, source: str) -> str:
+    """Return a message with fields as a command line has them.
+
+    Examples
+    --------
+    >>> _in_options("write drop: [id, class]", "--data rows.csv")
+    'write drop=id,class, as in --data rows.csv:drop=id,class'
+    """
+    options = list[str]()
+
+    def as_option(match: re.Match) -> str:
+        field, items, value = match.groups()
+        text = value
+        if items is not None:
+            text = re.sub(r", (?=\S)", ",", items)
+        options.append(f"{field}={text}")
+        return options[-1]
+
+    message = _IN_A_GRID.sub(as_option, message)
+    if not options:
+        return message
+    return f"{message}, as in {source}:{options[0]}"

@@ -45,18 +45,17 @@ def own_file(folder: str | Path, name: str) -> Path:
     if elsewhere is None:
         return path
     below = elsewhere / name
-    return (
-        below
-        if not Path(name).is_absolute() and below.is_file()
-        else elsewhere / path.name
-    )
+    if below.is_file() and not Path(name).is_absolute():
+        return below
+    return elsewhere / path.name
 
 
 def near(path: Path) -> str:
     """Return ``; did you mean NAME?`` for a file that is not there, if its folder has
     one like it.
     """
-    close = get_close_matches(path.name, [one.name for one in path.parent.glob("*")], 1)
+    names = [file.name for file in path.parent.glob("*")]
+    close = get_close_matches(path.name, names, 1)
     return f"; did you mean {path.with_name(close[0])}?" if close else ""
 
 
@@ -77,9 +76,8 @@ class DataSource:
     name: str
     description: str
     source: str
-    options: dict[str, dict[str, int]] = field(
-        default_factory=dict
-    )  # toy sets: example, least and most
+    # toy sets: example, least and most
+    options: dict[str, dict[str, int]] = field(default_factory=dict)
     grey: bool = False  # takes binarise and threshold
     rows: dict[str, int] = field(default_factory=dict)
     width: int = 0
@@ -104,11 +102,12 @@ class DataSource:
         """What to write under ``data:`` in a grid: ``mnist``, or ``{name:
         bars-and-stripes, size: 3}``.
         """
-        fields = "".join(
-            f", {option}: {limits['example']}"
-            for option, limits in self.options.items()
-        )
-        return f"{{name: {self.name}{fields}}}" if fields else self.name
+        if not self.options:
+            return self.name
+        fields = [f"name: {self.name}"]
+        for option, limits in self.options.items():
+            fields.append(f"{option}: {limits['example']}")
+        return f"{{{', '.join(fields)}}}"
 
     @property
     def folders(self) -> list[Path]:
@@ -117,14 +116,20 @@ class DataSource:
         ``CBM_DATA_DIR`` and the user's cache count three times each: a folder with the
         set's name, the folder that `cbm data fetch` fills, and the folder itself.
         """
-        named = (
+        candidates = (
             _ELSEWHERE.get(),
             os.environ.get(VARIABLE),
             user_cache_path("cbm") / "data",
         )
-        roots = [Path(expanduser(root)) for root in named if root]
-        inside = (self.name, self.folder, "") if self.forms else ()
-        return list(dict.fromkeys(root / folder for root in roots for folder in inside))
+        if not self.forms:
+            return []
+        folders = list[Path]()
+        for root in candidates:
+            if not root:
+                continue
+            place = Path(expanduser(root))
+            folders += [place / self.name, place / self.folder, place]
+        return list(dict.fromkeys(folders))
 
     def locate(self) -> dict[File, Path]:
         """Return the files of the first form that a folder has completely, none of a
@@ -136,21 +141,16 @@ class DataSource:
             return {}
         for folder in self.folders:
             for form in self.forms:
-                found = {
-                    file: path for file in form if (path := find(folder, file.stem))
-                }
-                if len(found) == len(form):
-                    return found
-        stems, there = (
-            ", ".join(file.stem for file in self.forms[0]),
-            ", ".join(map(str, self.folders)),
-        )
-        told = (
-            f"none of the folders {there} holds {stems} (or .gz); `cbm data fetch "
-            f"{self.name}` gets it;"
-        )
+                paths = {file: find(folder, file.stem) for file in form}
+                there = {file: path for file, path in paths.items() if path}
+                if len(there) == len(form):
+                    return there
+        stems = ", ".join(file.stem for file in self.forms[0])
+        folders = ", ".join(str(folder) for folder in self.folders)
         raise FieldError(
-            f"{self.name}: {told} or put it there, or name its folder in {VARIABLE}",
+            f"{self.name}: none of the folders {folders} holds {stems} (or .gz); `cbm "
+            f"data fetch {self.name}` gets it; or put it there, or name its folder in "
+            f"{VARIABLE}",
             "name",
         )
 
@@ -159,14 +159,14 @@ def find(folder: Path, stem: str) -> Path | None:
     """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None
     without either.
     """
-    return next(
-        (path for end in ("", ".gz") if (path := folder / f"{stem}{end}").is_file()),
-        None,
-    )
+    for name in (stem, f"{stem}.gz"):
+        if (folder / name).is_file():
+            return folder / name
+    return None
 
 
 _ENTRIES = msgspec.yaml.decode(Path(__file__).with_suffix(".yaml").read_bytes())
 SOURCES = {
-    name: msgspec.convert({"name": name} | it, DataSource)
-    for name, it in _ENTRIES.items()
+    name: msgspec.convert({"name": name} | entry, DataSource)
+    for name, entry in _ENTRIES.items()
 }

@@ -18,6 +18,7 @@ from cbm_cli.datasets.columns import columns_text
 from cbm_cli.datasets.fields import (
     Count,
     FileName,
+    Flag,
     Name,
     NotNegative,
     Positive,
@@ -34,41 +35,29 @@ from cbm_cli.text import (
     whole_number,
 )
 
-OF_FILES = (
-    "path",
-    "valid",
-    "test",
-    "header",
-    "columns",
-    "drop",
-    "scale",
-)  # fields that are for files
-_ALWAYS = (
-    "name",
-    "size",
-    "bar",
-    "path",
-    "valid",
-    "test",
-)  # fields that are written without a value
-_HELD = (
-    "hold_out",
-    "hold_out_test",
-    "rows",
-    "seed",
-)  # fields of the rows that are held out
+# fields that are for files
+OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")
+# fields that are written without a value
+_ALWAYS = ("name", "size", "bar", "path", "valid", "test")
+_OF_GREY = ("binarise", "threshold")
+_OF_ALL = ("flip", "hold_out")
 
 
-def _rows_or_share(given: Any) -> Any:
-    try:
-        number = float("no" if isinstance(given, bool) else whole_number(given))
-    except (TypeError, ValueError):
-        number = 0.0
-    if not 0 < number < 1 and not (number.is_integer() and 1 <= number <= LARGEST):
-        raise ValueError(
-            f"must be rows, or a share between 0 and 1, not {shortened(str(given))}"
-        )
-    return float(text_of(number)) if number < 1 else int(number)
+def _rows_or_share(held: Any) -> Any:
+    """Return a number of rows, or a share of them."""
+    number = 0.0
+    if not isinstance(held, bool):
+        try:
+            number = float(whole_number(held))
+        except (TypeError, ValueError):
+            number = 0.0
+    if 0 < number < 1:
+        return float(text_of(number))
+    if number.is_integer() and 1 <= number <= LARGEST:
+        return int(number)
+    raise ValueError(
+        f"must be rows, or a share between 0 and 1, not {shortened(str(held))}"
+    )
 
 
 _Held = Annotated[int | float, BeforeValidator(_rows_or_share)]
@@ -95,7 +84,7 @@ class DataSpec(BaseModel):
         None, "Bars & Stripes: side; Shifting Bar: number of pixels"
     )
     bar: Count | None = about(None, "Shifting Bar: pixels that are on")
-    flip: bool = about(False, "Exchange zeros and ones")
+    flip: Flag = about(False, "Exchange zeros and ones")
     binarise: Literal["threshold", "sample", "none"] | None = about(
         None, "How grey values become units"
     )
@@ -107,7 +96,7 @@ class DataSpec(BaseModel):
     )
     valid: FileName | None = about(None, "With path: a file of rows for validation")
     test: FileName | None = about(None, "With path: a file of rows for testing")
-    header: bool | None = about(
+    header: Flag | None = about(
         None, "With path: whether the first line of text holds names"
     )
     scale: Positive | None = about(
@@ -132,70 +121,75 @@ class DataSpec(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _threshold_by_default(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or given.get("binarise") is not None:
-            return given
-        return given | (
-            {}
-            if given.get("path") and "threshold" not in given
-            else {"binarise": "threshold"}
-        )
+    def _threshold_by_default(cls, fields: Any) -> Any:
+        """Binarise named sets, and files with a threshold, by a threshold."""
+        if not isinstance(fields, dict) or fields.get("binarise") is not None:
+            return fields
+        if fields.get("path") and "threshold" not in fields:
+            return fields
+        return fields | {"binarise": "threshold"}
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Leave out what is not used, and the fields of files for named data sets."""
-        used = dict.fromkeys(OF_FILES, self.path) | {"threshold": self.binarise}
-        used |= dict.fromkeys(_HELD, self.hold_out or self.hold_out_test)
-        known = {
-            field: value for field, value in dump(self).items() if used.get(field, True)
-        }
+        unused = set[str]()
+        if not self.path:
+            unused.update(OF_FILES)
+        if not self.binarise:
+            unused.add("threshold")
+        if not self._holds_out:
+            unused.update(("hold_out", "hold_out_test", "rows", "seed"))
         return {
             field: value
-            for field, value in known.items()
-            if value is not None or field in _ALWAYS
+            for field, value in dump(self).items()
+            if field not in unused and (value is not None or field in _ALWAYS)
         }
 
     @model_validator(mode="after")
     def _check_options(self) -> "DataSpec":
-        name, source = self.unflipped, self._source() if self.path is None else None
-        known = (
-            (*source.options, *(("binarise", "threshold") if source.grey else ()))
-            if source
-            else ()
-        )
-        takes = known if source else (*OF_FILES, "binarise", "threshold")
-        for option in ("size", "bar", "binarise", "threshold", *OF_FILES):
-            if option not in takes and self._is_given(option):
-                more = (
-                    "; files of your own take it, with path"
-                    if option in OF_FILES
-                    else ""
-                )
-                told = (
-                    f"has no option {option}{more}; it takes "
-                    f"{', '.join((*takes, 'flip', 'hold_out'))}"
-                )
-                raise FieldError(f"{name} {told}", option)
-        held = self.hold_out or self.hold_out_test
-        for option, used, what in (
-            ("rows", held, "hold_out"),
-            ("seed", held and self.rows == "random", "hold_out with rows: random"),
-            ("threshold", not self._is_given("binarise"), "binarise: threshold"),
-        ):
-            if not used and self._is_given(option):
-                raise FieldError(f"{option} has no effect: it is for {what}", option)
-        if source and self.threshold >= 1:
-            told = (
-                f"{name}: threshold {self.threshold:g} is out of range; it must be "
-                "below 1"
-            )
-            raise FieldError(told, "threshold")
-        if not source and name in SOURCES:
-            told = f"{name} is the name of a data set that cbm knows"
+        source = None if self.path else self._source()
+        name = self.unflipped
+        allowed: tuple[str, ...] = (*OF_FILES, *_OF_GREY)
+        if source:
+            allowed = tuple(source.options)
+            if source.grey:
+                allowed += _OF_GREY
+        for option in ("size", "bar", *_OF_GREY, *OF_FILES):
+            if option in allowed or not self._is_set(option):
+                continue
+            hint = ""
+            if option in OF_FILES:
+                hint = "; files of your own take it, with path"
+            listed = ", ".join((*allowed, *_OF_ALL))
             raise FieldError(
-                f"{told}; add a name of your own, as in name: my-data", "name"
+                f"{name} has no option {option}{hint}; it takes {listed}", option
+            )
+        self._check_effects()
+        if source and self.threshold >= 1:
+            raise FieldError(
+                f"{name}: threshold {self.threshold:g} is out of range; it must be "
+                "below 1",
+                "threshold",
+            )
+        if not source and name in SOURCES:
+            raise FieldError(
+                f"{name} is the name of a data set that cbm knows; add a name of your "
+                "own, as in name: my-data",
+                "name",
             )
         return self
+
+    def _check_effects(self) -> None:
+        """Raise FieldError for an option that has no effect without another one."""
+        holds, random = self._holds_out, self.rows == "random"
+        effects = (
+            ("rows", holds, "hold_out"),
+            ("seed", holds and random, "hold_out with rows: random"),
+            ("threshold", not self._is_set("binarise"), "binarise: threshold"),
+        )
+        for option, has_effect, purpose in effects:
+            if self._is_set(option) and not has_effect:
+                raise FieldError(f"{option} has no effect: it is for {purpose}", option)
 
     def _source(self) -> DataSource:
         """Return the record of the data set of this name; FieldError also for sizes out
@@ -213,28 +207,37 @@ class DataSpec(BaseModel):
             raise FieldError(f"data set {self.name!r} is unknown{hint}", "name")
         source = SOURCES[self.name]
         for option, limits in source.options.items():
-            value, least, most = getattr(self, option), limits["least"], limits["most"]
-            if value is None:
-                spelled = ",".join(
-                    f"{name}={one['example']}" for name, one in source.options.items()
-                )
-                remedy = (
-                    f"write {source.written}, on a command line {self.name}:{spelled}"
-                )
-                raise FieldError(f"{self.name} needs a {option}; {remedy}", option)
-            if not least <= value <= most:
-                told = (
-                    f"{self.name}: {option} {value} is out of range; it is {least} "
-                    f"to {most}"
-                )
-                raise FieldError(told, option)
+            self._check_size(source, option, limits["least"], limits["most"])
         if self.bar and self.size and self.bar >= self.size:
             raise FieldError(
                 f"bar must be less than size {self.size}, not {self.bar}", "bar"
             )
         return source
 
-    def _is_given(self, option: str) -> bool:
+    def _check_size(
+        self, source: DataSource, option: str, least: int, most: int
+    ) -> None:
+        """Raise FieldError for a toy without a size, or with one out of range."""
+        size = getattr(self, option)
+        if size is None:
+            examples = [f"{o}={it['example']}" for o, it in source.options.items()]
+            raise FieldError(
+                f"{self.name} needs a {option}; write {source.written}, on a command "
+                f"line {self.name}:{','.join(examples)}",
+                option,
+            )
+        if not least <= size <= most:
+            raise FieldError(
+                f"{self.name}: {option} {size} is out of range; it is {least} to "
+                f"{most}",
+                option,
+            )
+
+    @property
+    def _holds_out(self) -> bool:
+        return bool(self.hold_out or self.hold_out_test)
+
+    def _is_set(self, option: str) -> bool:
         if option == "binarise":
             return self.binarise in ("sample", "none")
         return getattr(self, option) != DataSpec.model_fields[option].default
@@ -253,34 +256,46 @@ class DataSpec(BaseModel):
 def make_spec(**options: Any) -> DataSpec:
     """Return a validated `DataSpec`; FieldError, naming the field, for options that do
     not fit.
+
+    Examples
+    --------
+    >>> make_spec(path="rows.csv", drop=["id", 3]).drop
+    'id, 3'
     """
     try:
         return DataSpec(**options)
     except ValidationError as error:
         first = error.errors()[0]
-        field, cause = (
-            str(next(iter(first["loc"]), "")),
-            first.get("ctx", {}).get("error"),
-        )
-        if isinstance(cause, FieldError) and not field:
-            raise cause from None
-        told = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
-        if first["type"] != "extra_forbidden":
-            given = shortened(" ".join(repr(first["input"]).split()))
-            told = f"{field} {given}: {cause or first['msg'].lower()}"
-        raise FieldError(told, field) from None
+    field = str(next(iter(first["loc"]), ""))
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, FieldError) and not field:
+        raise cause from None
+    if first["type"] == "extra_forbidden":
+        hint = did_you_mean(field, DataSpec.model_fields)
+        raise FieldError(f"unknown option {field}{hint}", field) from None
+    text = shortened(" ".join(repr(first["input"]).split()))
+    message = cause or first["msg"].lower()
+    raise FieldError(f"{field} {text}: {message}", field) from None
 
 
 def available(data: DataSpec, folder: str | Path = "") -> str:
-    """Return why a data set cannot be loaded, as far as the existence of its files
-    tells; else ``""``.
+    """Return why a data set cannot be loaded; else ``""``.
+
+    Parameters
+    ----------
+    data : DataSpec
+        A data set, of which only the existence of its files is looked at.
+    folder : str or Path
+        Paths are relative to it.
+
+    Examples
+    --------
+    >>> available(make_spec(path="nowhere.csv"))
+    'nowhere: no file nowhere.csv'
     """
     if data.path:
-        files = [
-            own_file(folder, path)
-            for path in (data.path, data.valid, data.test)
-            if path
-        ]
+        paths = [path for path in (data.path, data.valid, data.test) if path]
+        files = [own_file(folder, path) for path in paths]
         missing = [f"{file}{near(file)}" for file in files if not file.is_file()]
         return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
     try:
@@ -291,10 +306,16 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
 
 
 def spec_of(cell: Mapping[str, Any]) -> DataSpec:
-    """Return the data set of a cell, from its columns ``data_...`` in a manifest."""
-    given = {
+    """Return the data set of a cell, from its columns ``data_...`` in a manifest.
+
+    Examples
+    --------
+    >>> spec_of({"data_name": "shifting-bar", "data_size": 9, "data_bar": 1}).title
+    'shifting-bar'
+    """
+    fields = {
         name: cell[f"data_{name}"]
         for name in DataSpec.model_fields
         if f"data_{name}" in cell
     }
-    return DataSpec(**given)
+    return DataSpec(**fields)

@@ -14,19 +14,31 @@ def bars_and_stripes(size: int) -> Dataset:
     ``size`` is D. The 2^D patterns with uniform rows come first, then those with
     uniform columns: 2^(D+1) in all, the two uniform patterns twice. The best model
     gives these 2 / 2^(D+1), every other one half of it.
+
+    Examples
+    --------
+    >>> bars_and_stripes(2).train.tolist()[:3]
+    [[0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1]]
     """
-    bits = ((np.arange(2**size)[:, None] >> np.arange(size)) & 1).astype(
-        np.uint8
-    )  # (2^D, D)
-    rows = np.concatenate([np.repeat(bits, size, axis=1), np.tile(bits, (1, size))])
-    n = len(rows)
+    states = np.arange(2**size)[:, None]
+    lines = ((states >> np.arange(size)) & 1).astype(np.uint8)  # (2^D, D)
+    of_rows, of_columns = np.repeat(lines, size, axis=1), np.tile(lines, (1, size))
+    patterns = np.concatenate([of_rows, of_columns])
+    n = len(patterns)
     bound = ((n - 4) * log(1 / n) + 4 * log(2 / n)) / n
-    return Dataset("bars-and-stripes", rows, upper_bound=bound, image=Image(size, size))
+    return Dataset(
+        "bars-and-stripes", patterns, upper_bound=bound, image=Image(size, size)
+    )
 
 
 def shifting_bar(size: int, bar: int) -> Dataset:
     """Return the ``size`` patterns in which a bar of ``bar`` pixels starts at each
     pixel and wraps around.
+
+    Examples
+    --------
+    >>> shifting_bar(3, 1).train.tolist()
+    [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
     """
     start, pixel = np.ogrid[:size, :size]
     rows = ((pixel - start) % size < bar).astype(np.uint8)

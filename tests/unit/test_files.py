@@ -274,7 +274,7 @@ BAD = {
         (b"0,1\n1,\0\0\n", "NPY|NPZ|MAT (up to -v7)|IDX"),
         (b"a,b\n", "a,b"),
         (b"a,b\nyes,no\nno,yes\n", "line 2, column 1 (a) is yes|numbers, as 0 and 1"),
-        (b"sep=;\na;b\n0;1\n", "line 2, column 1 (sep=) is a|numbers, as 0 and 1"),
+        (b"sep=;\na;b\n0;1\n", "line 1 (sep=;)|separator|Excel|remove this line"),
         (b"a,b\n0,1\n# end\n", "line 3|1 column,|2"),
         (b"a,b,c\n0,1,\n1,0,\n", "drop: [c]; 2 gaps"),
         (b"id,a,species,b\n1,,setosa,1\n2,0,setosa,1\n", "drop: [id, species]"),
