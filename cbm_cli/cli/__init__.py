@@ -16,9 +16,9 @@ from typing import Any
 
 import click
 
-from cbm_cli.cli.output import note
+from cbm_cli.cli.output import Complaint, note, say
 from cbm_cli.errors import CbmError
-from cbm_cli.text import __version__, harmless
+from cbm_cli.text import __version__
 
 # In the order of --help. Each is a function in the module of its name, which is
 # imported when the command is used.
@@ -69,8 +69,7 @@ class _Group(click.Group):
                 raise
             # Python writes the rest when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            problem = f"the output cannot be written: {error.strerror}"
-            click.echo(f"Error: {problem}", err=True)
+            note(f"Error: the output cannot be written: {error.strerror}")
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -89,9 +88,7 @@ class _Group(click.Group):
             if _is_of_output(error):
                 raise
             message, code = _message_of(error)
-            complaint: Any = click.ClickException(harmless(message))
-            complaint.exit_code = code
-            raise complaint from None
+            raise Complaint(message, code) from None
 
 
 def _make_usable(name: str) -> None:
@@ -151,8 +148,8 @@ CITATION = """\
 def _cite(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     """Print what to cite, and end."""
     if is_asked:
-        click.echo(f"% Trained and evaluated with cbm {__version__} (cbm-cli).")
-        click.echo(CITATION)
+        say(f"% Trained and evaluated with cbm {__version__} (cbm-cli).")
+        say(CITATION)
         context.exit()
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from cbm_cli.cli import options
 from cbm_cli.cli.options import Pairs, command
-from cbm_cli.cli.output import note, say
+from cbm_cli.cli.output import note, say, say_json
 from cbm_cli.cli.target import Target, results_and
 from cbm_cli.errors import IncompleteError
-from cbm_cli.text import decimal, valid_json
+from cbm_cli.text import decimal
 
 
 @command
@@ -43,7 +41,7 @@ def best(target: Target, metric: str | None, select: Pairs, as_json: bool) -> No
                 continue
             for machine in machines:
                 if as_json:
-                    click.echo(valid_json(machine))
+                    say_json(machine)
                 else:
                     _print(machine)
         if incomplete:

@@ -16,11 +16,11 @@ from click.core import ParameterSource
 
 from cbm_cli.cli import options
 from cbm_cli.cli.options import Pairs, Whole, command, folder_of_data
-from cbm_cli.cli.output import live, note, print_list, say
+from cbm_cli.cli.output import live, note, print_list, say, say_json
 from cbm_cli.cli.target import Target, results_and
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels.sharing import cores
-from cbm_cli.text import count, decimal, text_of, valid_json
+from cbm_cli.text import count, decimal, text_of
 
 if TYPE_CHECKING:
     from cbm_cli.execution.evaluate import Evaluated
@@ -162,7 +162,7 @@ def _evaluate_file(
         doubts |= dict.fromkeys(_doubts_about(answer))
         names = name | {"part": part} if len(by_part) > 1 else name
         if as_json:
-            click.echo(valid_json(names | answer))
+            say_json(names | answer)
         else:
             say("\n".join([*names.values(), *_lines_of(answer)]))
     for doubt in doubts:
@@ -314,7 +314,7 @@ def _evaluate_trials(
                 if trial.columns and as_json:
                     name = f"{trial.cell['run_id']} {trial.number}"
                     about = {"experiment": store.experiment, "trial": name}
-                    click.echo(valid_json(about | trial.columns))
+                    say_json(about | trial.columns)
     except KeyboardInterrupt:
         new = sum(not trial.before for trial in trials)
         command = "the same command"

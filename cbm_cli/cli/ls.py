@@ -10,14 +10,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from cbm_cli.cli import options
 from cbm_cli.cli.options import GRIDS, command
-from cbm_cli.cli.output import note, print_list, say, to_type
+from cbm_cli.cli.output import note, print_list, say, say_json, to_type
 from cbm_cli.cli.target import Target, results_and
 from cbm_cli.errors import CbmError
-from cbm_cli.text import count, text_of, valid_json
+from cbm_cli.text import count, text_of
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
@@ -51,10 +49,6 @@ def ls(target: Target, as_json: bool) -> None:
         _list_results(target, as_json)
 
 
-def _print_json(record: object) -> None:
-    click.echo(valid_json(record, indent=2))
-
-
 # Grids
 
 
@@ -65,7 +59,7 @@ def _list_grid(names: Sequence[str], as_json: bool) -> None:
         raise CbmError(f"{words}: write cbm ls GRID.yaml, without anything else")
     records = _experiments_of_grid(Path(names[0]))
     if as_json:
-        _print_json(records)
+        say_json(records, indent=2)
         return
     groups: dict[str, list[str]] = {}
     for record in records:
@@ -129,7 +123,7 @@ def _list_results(target: Target, as_json: bool) -> None:
             for problem in store.damaged().values():
                 note(f"warning: {problem}; cbm run repeats what is lost")
         if as_json:
-            _print_json(records)
+            say_json(records, indent=2)
             return
         if target.names:
             _print_runs(records)
@@ -198,7 +192,7 @@ def _show_run(results: Results, name: str, as_json: bool) -> None:
     """
     run = _run_of(results, name)
     if as_json:
-        _print_json(run)
+        say_json(run, indent=2)
         return
     _print_settings(run)
     trials = run["trials"]

@@ -9,11 +9,11 @@ import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.text import harmless
+from cbm_cli.text import harmless, valid_json
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,9 +21,26 @@ if TYPE_CHECKING:
 PLAIN_EVERY = 10.0  # seconds between two lines of progress if stderr is no terminal
 
 
+def _echo(text: str, is_data: bool = True, newline: bool = True) -> None:
+    """Print a text. Everything that commands print goes through here: texts of files
+    may have characters that change a terminal.
+    """
+    click.echo(harmless(text), err=not is_data, nl=newline)
+
+
 def say(line: str = "") -> None:
     """Print a line of data to stdout."""
-    click.echo(harmless(line))
+    _echo(line)
+
+
+def say_text(text: str) -> None:
+    """Print data of several lines to stdout, with their last end of line."""
+    _echo(text, newline=False)
+
+
+def say_json(value: Any, indent: int | None = None) -> None:
+    """Print data as JSON to stdout."""
+    _echo(valid_json(value, indent))
 
 
 def note(message: str) -> None:
@@ -31,14 +48,26 @@ def note(message: str) -> None:
     goes on.
     """
     try:
-        click.echo(harmless(message), err=True)
+        _echo(message, is_data=False)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
+class Complaint(click.ClickException):
+    """An error that ends the command, as Click prints it."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+    def show(self, file: Any = None) -> None:
+        """Print the message to stderr."""
+        _echo(f"Error: {self.message}", is_data=False)
+
+
 def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a list to stdout in columns."""
-    lines = [[harmless(text) for text in line] for line in (heads, *rows)]
+    lines = [[harmless(text, kept="") for text in line] for line in (heads, *rows)]
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     for line in lines:
         columns = zip(line, widths, strict=True)

@@ -14,7 +14,7 @@ import click
 
 from cbm_cli.cli import options
 from cbm_cli.cli.options import GRIDS, Pairs, Whole, command, output, read_pairs
-from cbm_cli.cli.output import live, note, say, to_type
+from cbm_cli.cli.output import live, note, say, say_text, to_type
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.execution import start_early
 from cbm_cli.kernels.sharing import cores
@@ -289,7 +289,7 @@ def _print_tables(agenda: Agenda, name: str, output: Path) -> bool:
     printed = False
     try:
         for table in tables(Results(output), [name]):
-            click.echo(table.sheet().render(), nl=False)
+            say_text(table.sheet().render())
             printed = True
     except CbmError as error:  # the trials are done all the same
         note(f"{name}: no table: {error}")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from cbm_cli.cli.options import command
-from cbm_cli.text import valid_json
+from cbm_cli.cli.output import say_json
 
 
 @command
@@ -13,4 +11,4 @@ def schema() -> None:
     """Print the JSON schema of grid files, for editors."""
     from cbm_cli.grid.schema import json_schema
 
-    click.echo(valid_json(json_schema(), indent=1))
+    say_json(json_schema(), indent=1)

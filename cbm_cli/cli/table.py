@@ -9,6 +9,7 @@ import click
 
 from cbm_cli.cli import options
 from cbm_cli.cli.options import command, settings
+from cbm_cli.cli.output import say_text
 from cbm_cli.cli.target import Target, results_and
 from cbm_cli.text import FORMATS
 
@@ -66,7 +67,7 @@ def table(target: Target, format_: str, **choices: Any) -> None:
     (max-of-mean).
     """
     for results_table in tables(target.results(), target.names, **choices):
-        click.echo(results_table.sheet().render(format_), nl=False)
+        say_text(results_table.sheet().render(format_))
 
 
 def tables(

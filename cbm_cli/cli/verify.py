@@ -10,11 +10,11 @@ import click
 
 from cbm_cli.cli import options
 from cbm_cli.cli.options import Whole, command, folder_of_data
-from cbm_cli.cli.output import note, say
+from cbm_cli.cli.output import note, say, say_json
 from cbm_cli.cli.target import Target, results_and
 from cbm_cli.errors import IncompleteError
 from cbm_cli.kernels.sharing import cores
-from cbm_cli.text import count, valid_json
+from cbm_cli.text import count
 
 if TYPE_CHECKING:
     from cbm_cli.execution.verify import Verdict
@@ -57,7 +57,7 @@ def verify(
         if verdict.verdict == DIFFERENT:
             versions[verdict.made] += 1
         if as_json:
-            click.echo(valid_json(asdict(verdict)))
+            say_json(asdict(verdict))
             return
         trial = f"{verdict.experiment} {verdict.run_id} trial {verdict.number}"
         reason = f" ({verdict.reason})" if verdict.reason else ""

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from cbm_cli import arrays as npz
+from cbm_cli import cli as main_module
 from cbm_cli.cli import main
 from cbm_cli.cli.output import live
 from cbm_cli.datasets import formats
@@ -405,6 +406,63 @@ def test_a_description_and_a_folder_do_nothing_to_a_terminal():
         assert not CONTROL.search(output.replace("\n", ""))
     assert "[red]x" in cbm("ls", "grid.yaml").output
     assert "\\u001b[31mred" in cbm("ls").output
+
+
+ESCAPES = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202e"
+OWN = f"""def f(snapshots, context):
+    raise ValueError({ESCAPES!r})
+"""
+
+
+def spoiled(folder):
+    """Put escape sequences into a journal, a manifest, and names of columns."""
+    journal = folder / "bars" / "trials.jsonl"
+    line = f'{{"run_id":"{ESCAPES}","trial":1,"status":"{ESCAPES}"}}'
+    journal.write_text(f"{journal.read_text()}{line}\n{ESCAPES}\n")
+    manifest = folder / "bars" / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    facts["description"] = ESCAPES
+    facts["evil"] = ESCAPES
+    manifest.write_text(json.dumps(facts))
+    rows = "1,0,1,0\n0,1,0,1\n1,1,0,0\n"
+    Path("rows.csv").write_text(f"a{ESCAPES},b,c,class\n{rows}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ls out", "ls out bars", "ls out --json", "best out", "table out"),
+        *("evaluate out -j 0", "verify out --sample 1 -j 0", "run grid.yaml -j 0"),
+        *("run grid.yaml -o out -j 0 --dry-run", "run own.yaml -o own -j 0"),
+        *("ls own.yaml", "plot out curves bars -o c.png", "report out -o r.html"),
+        "plot data rows.csv -o d.png",
+    ],
+)
+def test_no_command_lets_a_text_of_a_file_change_a_terminal(finished, command):
+    spoiled(Path("out"))
+    Path("own.py").write_text(OWN)
+    Path("own.yaml").write_text(
+        GRID.replace("batch: full", "batch: full\n    record: own.py:f").replace(
+            "  bars:", '  bars:\n    description: "\\e]0;t\\a \\x9b2J"'
+        )
+    )
+    result = CliRunner().invoke(main, command.split())
+    assert not isinstance(result.exception, AssertionError)
+    assert not CONTROL.search(result.output.replace("\n", "").replace("\t", ""))
+    if "own" in command and "run" in command:
+        assert "\\u001b[31mred" in result.output
+
+
+def test_commands_print_in_one_place():
+    """Only `cbm_cli/cli/output.py` prints, and makes harmless what it prints."""
+    folder = Path(main_module.__file__).parent
+    printing = [
+        path.name
+        for path in folder.glob("*.py")
+        if re.search(r"\bclick\.(echo|secho)\(|(?<!_)\bprint\(", path.read_text())
+    ]
+    assert printing == ["output.py"]
+    assert (folder / "output.py").read_text().count("click.echo(") == 1
 
 
 @pytest.mark.parametrize("format_", FORMATS)
