@@ -19,8 +19,9 @@ from pathlib import Path
 # hidden bias takes the step of all visible units at once, which moves last bits; the
 # offsets of the deeper even layers take means of probabilities, as other hidden layers
 # do 4: offsets take the means of sampled visible units, so that aa^b is the enhanced
-# gradient again; natural gradients are float64
-KERNEL_VERSION = 4
+# gradient again; natural gradients are float64 5: more is
+# proved of log Z, by independent units and by sums over few units
+KERNEL_VERSION = 5
 
 
 @cache

@@ -28,7 +28,7 @@ from cbm_cli.machines.bounds import (
     lower_bounds,
     posterior_of,
 )
-from cbm_cli.machines.certificate import log_z_at_least, rounding
+from cbm_cli.machines.certificate import Scored, log_z_at_least, rounding
 from cbm_cli.machines.estimates import (
     RUNS,
     TEMPERATURES,
@@ -254,57 +254,74 @@ def _estimated(
     """Log-likelihoods or their bounds, with log Z by annealing, and proved limits of
     both.
     """
-    base, steps = (
-        np.concatenate([parts.base, np.zeros_like(machine.start)]),
-        method.steps(machine.is_deep),
-    )
+    base = np.concatenate([parts.base, np.zeros_like(machine.start)])
+    steps = method.steps(machine.is_deep)
     check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
-    found, ends = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
-    known, unsettled, by_part = {}, dict[str, int](), dict[str, Answer]()
+    estimate, ends = ais(
+        machine.plain,
+        base,
+        seed=method.seed,
+        temperatures=steps,
+        runs=method.runs,
+        should_stop=should_stop,
+    )
+    scored, unsettled = dict[str, Scored](), dict[str, int]()
     for part, rows in parts.rows.items():
         if machine.is_deep:
-            lower, unsettled[part] = bounds_of(
+            scores, unsettled[part] = bounds_of(
                 machine, rows, parts.unit, method, should_stop
             )
         else:
-            lower = exact_scores(machine, rows, parts.unit, should_stop)
-        known[part] = rows, lower
+            scores = exact_scores(machine, rows, parts.unit, should_stop)
+        scored[part] = Scored(rows=rows, scores=scores)
     proved = log_z_at_least(
-        machine, ends, [*known.values()], parts.unit, steps, method.seed
+        machine,
+        ends,
+        list(scored.values()),
+        unit=parts.unit,
+        steps=steps,
+        seed=method.seed,
     )
+
     name = "lower_bound" if machine.is_deep else "log_likelihood"
-    for part, (rows, lower) in known.items():
-        most, n = lower + rounding(machine) - proved, len(rows)
-        most = (
-            np.minimum(most, 0) if parts.unit == 1 else most
-        )  # p(x) of binary rows is at most 1
+    by_part = dict[str, Answer]()
+    for part, (rows, scores) in scored.items():
+        most = scores + rounding(machine) - proved
+        if parts.unit == 1:
+            most = np.minimum(most, 0)  # p(x) of binary rows is at most 1
         by_part[part] = {
-            name: _over(float(lower.mean()) - found.log_z, n),
-            f"{name}_at_most": _over(float(most.mean()), n),
+            name: _over(float(scores.mean()) - estimate.log_z, len(rows)),
+            f"{name}_at_most": _over(float(most.mean()), len(rows)),
         }
         if machine.is_deep:
             by_part[part]["mean_field_unsettled"] = unsettled[part]
-    disproved = apart(found.interval, (proved, np.inf))
+
+    disproved = apart(estimate.interval, (proved, np.inf))
     answer: Answer = {
         "method": "ais",
-        "log_z": found.log_z,
-        "log_z_standard_error": found.standard_error,
-        "log_z_interval": list(found.interval),
+        "log_z": estimate.log_z,
+        "log_z_standard_error": estimate.standard_error,
+        "log_z_interval": list(estimate.interval),
         "log_z_at_least": proved,
         "precision": "float32",
-        "effective_sample_size": 0.0 if disproved else found.effective_sample_size,
+        "effective_sample_size": 0.0 if disproved else estimate.effective_sample_size,
         "runs": method.runs,
     }
     if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
-        seed = streams.seed_of(method.seed, streams.REVERSE)
-        samples = exact_samples(machine.plain, method.runs, seed)
-        back = reverse_ais(machine.plain, base, samples, seed, steps)
-        answer |= {
-            "reverse_log_z": back.log_z,
-            "reverse_log_z_standard_error": back.standard_error,
-        }
-        answer["reverse_log_z_interval"] = list(back.interval)
+        answer |= _reverse(machine, base, method, steps)
     return answer | {"doubtful": bool(doubt_of(answer))}, by_part
+
+
+def _reverse(machine: Flat, base: Array, method: Method, steps: int) -> Answer:
+    """Estimate log Z of a small machine by annealing from exact samples."""
+    seed = streams.seed_of(method.seed, streams.REVERSE)
+    samples = exact_samples(machine.plain, method.runs, seed)
+    back = reverse_ais(machine.plain, base, samples, seed, steps)
+    return {
+        "reverse_log_z": back.log_z,
+        "reverse_log_z_standard_error": back.standard_error,
+        "reverse_log_z_interval": list(back.interval),
+    }
 
 
 def doubt_of(answer: Answer) -> str:
@@ -319,10 +336,7 @@ def doubt_of(answer: Answer) -> str:
     )
     if apart(here, (answer["log_z_at_least"], np.inf)):
         least = f"{answer['log_z_at_least']:.2f}"
-        return (
-            f"the states that are known prove log Z to be at least {least}, "
-            "against the estimate of log Z"
-        )
+        return f"log Z is proved to be at least {least}, against the estimate of log Z"
     if not answer["effective_sample_size"] >= fewest_effective(answer["runs"]):
         return (
             f"only {answer['effective_sample_size']:.1f} effective runs carry the "

@@ -227,6 +227,20 @@ def estimated(machine, rows, unit=1.0, sizes=None, **how):
     return told_of(flat, rows, method, unit, base)
 
 
+@pytest.fixture
+def states_alone(monkeypatch):
+    """Proofs by sums over states that were found, without any other."""
+    monkeypatch.setattr(certificate, "_LISTED_BITS", 0)
+    monkeypatch.setattr(certificate, "log_z_by_means", lambda *given: -np.inf)
+
+
+@pytest.fixture
+def means_alone(monkeypatch):
+    """Proofs by independent units, without any other."""
+    monkeypatch.setattr(certificate, "_LISTED_BITS", 0)
+    monkeypatch.setattr(certificate, "_log_sum", lambda *given: -np.inf)
+
+
 SIZES = [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((4, 3, 3, 2), 2)]
 
 
@@ -237,7 +251,9 @@ def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
     for seed in range(5):
         machine = flatten(Layered("dbm", *layered(sizes, seed, scale)))
         theta, x = machine.plain, states(len(machine.b))
-        ((_, weights),) = certificate._chains(machine, x, 0, np.random.default_rng(1))
+        ((_, weights),) = certificate._chains(
+            machine, x, sweeps=0, random=np.random.default_rng(1)
+        )
         assert_allclose(
             weights, -ref.free_energy(x, *wide(theta)), rtol=1e-5, atol=1e-5
         )
@@ -283,6 +299,7 @@ def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
             assert 1.5 * margin < above < 2 * below + relative + 1e-12 * abs(exact)
 
 
+@pytest.mark.usefixtures("states_alone")
 def test_starts_of_their_own_reach_a_state_that_neither_rows_nor_runs_know():
     for seed in range(10):
         machine, state = narrow_machine(seed)
@@ -304,10 +321,11 @@ def test_starts_of_their_own_reach_a_state_that_neither_rows_nor_runs_know():
 def proved(machine, rows, seed):
     """What is proved of a machine by these rows and by runs that end at x = 0."""
     rows, ends = rows.astype(np.uint8), np.zeros((4, rows.shape[1]), np.float32)
-    known = [(rows, exact_scores(machine, rows))]
+    known = [certificate.Scored(rows, exact_scores(machine, rows))]
     return certificate.log_z_at_least(machine, ends, known, 1.0, 300, seed)
 
 
+@pytest.mark.usefixtures("states_alone")
 @pytest.mark.parametrize("seed", range(5))
 def test_the_mirror_image_of_a_row_reaches_a_state_that_many_hidden_units_carry(seed):
     """Each hears 8 of 16 units and needs 6; two keep a unit on; the last one turns all
@@ -329,6 +347,7 @@ def test_the_mirror_image_of_a_row_reaches_a_state_that_many_hidden_units_carry(
     )
 
 
+@pytest.mark.usefixtures("states_alone")
 @pytest.mark.parametrize("seed", range(5))
 def test_the_units_that_a_hidden_unit_prefers_are_a_start(seed):
     """Eight hidden units carry a state, the others its mirror image; one, or all, carry
@@ -342,6 +361,7 @@ def test_the_units_that_a_hidden_unit_prefers_are_a_start(seed):
     assert proved(machine, rows, seed) == pytest.approx(log_z(machine.plain), abs=0.05)
 
 
+@pytest.mark.usefixtures("states_alone")
 def test_chains_find_states_that_rows_and_runs_have_not():
     machine = random_machine(12, 6, seed=3)
     one = np.zeros((1, 12), np.uint8)
@@ -404,7 +424,7 @@ def test_healthy_estimates_are_not_doubtful():
 
 def test_trials_whose_estimates_known_states_disprove_are_counted(monkeypatch):
     run_grid(GRID)
-    monkeypatch.setattr(likelihood, "log_z_at_least", lambda *given: 1e6)
+    monkeypatch.setattr(likelihood, "log_z_at_least", lambda *given, **named: 1e6)
     assert (
         "log Z of 8 trials"
         in cbm("evaluate", "--ais", "--temperatures", 3, "-j", 0).stderr
