@@ -25,7 +25,6 @@ from cbm_cli.errors import CbmError
 from cbm_cli.machine import TrainedMachine, load
 from cbm_cli.machines.limits import check_whole
 from cbm_cli.results import Results
-from cbm_cli.results.folder import axes_of
 from cbm_cli.results.selection import best_machines
 from cbm_cli.results.writing import locked, write_if_changed
 from cbm_cli.text import count, text_of
@@ -226,7 +225,7 @@ class ResultFrames:
         frames = pd.concat(found, keys=keys, names=["run_id", "trial"])
         axes = [
             "run_id",
-            *(axis for axis in axes_of(store.manifest()) if axis in summary),
+            *(axis for axis in store.manifest().axes if axis in summary),
         ]
         cells = summary[axes].drop_duplicates("run_id")
         return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")

@@ -5,12 +5,14 @@ import io
 import json
 import zlib
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
+import msgspec
 import numpy as np
-from cbm_cli.grid.settings import TableSpec
+from cbm_cli.grid.settings import Data, Pretraining, Settings, TableSpec
 from cbm_cli.results import Results
-from cbm_cli.results.journal import FORMAT, Manifest, sealed
+from cbm_cli.results.journal import FORMAT, Manifest, Run, sealed
 from cbm_cli.results.writing import EXPORTS, FOLDERS
 
 from tests.builders import files
@@ -92,6 +94,45 @@ def change_manifest(experiment, change):
     path.write_bytes(_changed(path.read_bytes(), change))
 
 
+PLAIN = Settings(
+    data={"name": "mnist"},
+    model={"kind": "rbm", "hidden": 4},
+    offsets="00",
+    sampler="CD-1",
+    learning_rate=0.1,
+    updates=100,
+)
+
+
+class MadeRun(Run, frozen=True, dict=True):
+    """A run whose columns a test makes up."""
+
+    columns: dict = msgspec.field(default_factory=dict)
+
+    @cached_property
+    def row(self):
+        return {"experiment": self.experiment, **self.columns}
+
+
+def made_runs(cells):
+    """Runs of mappings of columns and run-ids; all get the columns of any."""
+    names = dict.fromkeys(name for cell in cells for name in cell if name != "run_id")
+    runs = []
+    for cell in cells:
+        settings = PLAIN
+        if "data" in cell:
+            data = Data.model_construct(**dict(PLAIN.data) | {"name": cell["data"]})
+            settings = settings.model_copy(update={"data": data})
+        if "epochs" in cell:
+            settings = settings.model_copy(update={"epochs": cell["epochs"]})
+        if "pretraining_epochs" in cell:
+            before = Pretraining(epochs=cell["pretraining_epochs"])
+            settings = settings.model_copy(update={"pretraining": before})
+        columns = {name: cell.get(name) for name in names}
+        runs.append(MadeRun(cell["run_id"], settings, columns=columns))
+    return runs
+
+
 def made_manifest(
     cells, trials=2, bounds=None, experiment="e", description="", **table
 ):
@@ -103,8 +144,7 @@ def made_manifest(
     }
     about |= {"trials": trials, "seed": 1, "table": TableSpec.model_construct(**table)}
     about |= {
-        "cells": [*cells],
-        "settings": [],
+        "cells": made_runs(cells),
         "others": [],
         "upper_bounds": bounds or {},
     }

@@ -266,9 +266,9 @@ def _evaluate_results(
         for problem in damaged.values():
             note(f"{problem}; cbm run repeats what is lost")
         trials = _evaluate_trials(store, manifest, method, as_json, effort)
-        run_ids = [cell["run_id"] for cell in store.manifest().cells]
+        run_ids = [run.run_id for run in store.manifest().cells]
         places = {run_id: place for place, run_id in enumerate(run_ids)}
-        trials.sort(key=lambda trial: (places[trial.cell["run_id"]], trial.number))
+        trials.sort(key=lambda trial: (places[trial.run.run_id], trial.number))
         _print_evaluated(store, trials, as_json)
         _note_doubtful(store, trials)
         _note_left_out(store, trials)
@@ -294,7 +294,7 @@ def _evaluate_trials(
     from cbm_cli.execution.evaluate import evaluate_trials
 
     trials: list[Evaluated] = []
-    total = sum(len(store.finished(cell["run_id"])) for cell in manifest.cells)
+    total = sum(len(store.finished(run.run_id)) for run in manifest.cells)
 
     def share() -> float:
         return len(trials) / max(total, 1)
@@ -312,7 +312,7 @@ def _evaluate_trials(
             for trial in evaluated:
                 trials.append(trial)
                 if trial.columns and as_json:
-                    name = f"{trial.cell['run_id']} {trial.number}"
+                    name = f"{trial.run.run_id} {trial.number}"
                     about = {"experiment": store.experiment, "trial": name}
                     say_json(about | trial.columns)
     except KeyboardInterrupt:
@@ -340,14 +340,13 @@ def _print_evaluated(store: Store, trials: Sequence[Evaluated], as_json: bool) -
 
 
 def _print_means(store: Store, trials: Iterable[Evaluated]) -> None:
-    from cbm_cli.results.folder import axes_of
 
     say(f"{store.experiment}: means over trials, in nats per row")
-    axes = axes_of(store.manifest())
+    axes = store.manifest().axes
     cells: dict[tuple[str, ...], list[dict[str, float]]] = {}
     names: dict[str, None] = {}
     for trial in trials:
-        settings = tuple(text_of(trial.cell.get(axis)) for axis in axes)
+        settings = tuple(text_of(trial.run.row[axis]) for axis in axes)
         cells.setdefault(settings, []).append(trial.columns)
         for name, value in trial.columns.items():
             is_hidden = any(word in name for word in _HIDDEN)
@@ -381,7 +380,7 @@ def _note_left_out(store: Store, trials: Sequence[Evaluated]) -> None:
     """Say which trials were not evaluated, and why."""
     left_out: dict[str, list[str]] = {}  # by the reason
     for trial in trials:
-        name = f"trial {trial.number} of {trial.cell['run_id']}"
+        name = f"trial {trial.number} of {trial.run.run_id}"
         if trial.diverged:
             note(f"{store.experiment}: {name} has diverged; it has no likelihood")
         elif not trial.columns:

@@ -1,6 +1,6 @@
 """The field ``data`` of a grid: a data set by name, or files, with their options."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -303,19 +303,3 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
     except FieldError as error:
         return str(error)
     return ""
-
-
-def spec_of(cell: Mapping[str, Any]) -> DataSpec:
-    """Return the data set of a cell, from its columns ``data_...`` in a manifest.
-
-    Examples
-    --------
-    >>> spec_of({"data_name": "shifting-bar", "data_size": 9, "data_bar": 1}).title
-    'shifting-bar'
-    """
-    fields = {
-        name: cell[f"data_{name}"]
-        for name in DataSpec.model_fields
-        if f"data_{name}" in cell
-    }
-    return DataSpec(**fields)

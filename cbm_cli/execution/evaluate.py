@@ -16,7 +16,7 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread, using_cores
 from cbm_cli.results import Store
-from cbm_cli.results.journal import Manifest
+from cbm_cli.results.journal import Manifest, Run
 
 _QUANTITIES = ("log_likelihood", "lower_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
@@ -25,7 +25,7 @@ _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_mo
 class Evaluated(NamedTuple):
     """What came of the evaluation of a trial."""
 
-    cell: dict[str, Any]  # settings with run_id
+    run: Run
     number: int
     columns: dict[str, Any]  # new ones; none of auto encoders
     diverged: bool = False
@@ -67,14 +67,14 @@ def evaluate_trials(
             task.given = method, max(1, workers // len(tasks))
         where = min(workers, len(tasks)) if len(tasks) > 1 else 0
         for task, result in spread(_columns, [tasks], say, where):
-            cell, number = task.about
+            run, number = task.about
             if isinstance(result, Failure):
                 damaged = isinstance(task.begin(), CbmError)
                 problem = result.message + "; cbm run repeats damaged trials" * damaged
-                yield Evaluated(cell, number, {}, problem=problem)
+                yield Evaluated(run, number, {}, problem=problem)
             else:
-                store.add_columns(cell["run_id"], number, result)
-                yield Evaluated(cell, number, result)
+                store.add_columns(run.run_id, number, result)
+                yield Evaluated(run, number, result)
     finally:
         store.finish()
 
@@ -84,20 +84,16 @@ def _planned(
 ) -> Generator[Evaluated | Task, None, None]:
     """Finished values of trials, and the tasks for the others."""
     loaded = dict[Data, Dataset]()
-    for cell in manifest.cells:
-        rows = {row["trial"]: row for row in store.rows([cell["run_id"]])}
-        fields = {
-            name: cell[f"data_{name}"]
-            for name in Data.model_fields
-            if f"data_{name}" in cell
-        }
-        spec, facts = Data(**fields), method.facts(cell["model_kind"] == "dbm")
-        for number in sorted(store.finished(cell["run_id"])):
+    for run in manifest.cells:
+        rows = {row["trial"]: row for row in store.rows([run.run_id])}
+        spec, kind = run.settings.data, run.settings.model.kind
+        facts = method.facts(kind == "dbm")
+        for number in sorted(store.finished(run.run_id)):
             row = rows.get(number, {})
             if row.get("diverged") is not None:
-                yield Evaluated(cell, number, {}, diverged=True)
-            elif cell["model_kind"] == "auto-encoder":
-                yield Evaluated(cell, number, {})
+                yield Evaluated(run, number, {}, diverged=True)
+            elif kind == "auto-encoder":
+                yield Evaluated(run, number, {})
             elif not again and facts.items() <= row.items():
                 how = method.name or "exact"
                 own = (
@@ -106,15 +102,15 @@ def _planned(
                     if name.endswith(f"_{how}") or name.startswith(f"{how}_")
                 )
                 yield Evaluated(
-                    cell, number, {name: row[name] for name in own}, before=True
+                    run, number, {name: row[name] for name in own}, before=True
                 )
             else:
                 if spec not in loaded:
                     loaded[spec] = load_again(
                         spec, manifest.grid_folder, manifest.digests
                     )
-                machine = partial(store.machine, cell["run_id"], number)
-                yield Task((cell, number), method, loaded[spec], machine)
+                machine = partial(store.machine, run.run_id, number)
+                yield Task((run, number), method, loaded[spec], machine)
 
 
 def _columns(

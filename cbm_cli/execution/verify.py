@@ -11,7 +11,6 @@ from math import inf
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
@@ -21,7 +20,7 @@ from cbm_cli.execution.origin import Names
 from cbm_cli.execution.pool import Task, spread
 from cbm_cli.execution.precompile import precompile
 from cbm_cli.execution.work import Failure, train
-from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
+from cbm_cli.grid.settings import Data, Experiment, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome, Progress, Results, Store
 from cbm_cli.results.journal import Line
@@ -138,7 +137,7 @@ def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
             )
         )
     found, lines = [], store.lines()
-    for run_id in dict.fromkeys(cell["run_id"] for cell in store.manifest().cells):
+    for run_id in dict.fromkeys(run.run_id for run in store.manifest().cells):
         for number in sorted(store.finished(run_id)):
             if problem := store.problem(lines[run_id][number]):
                 tell(Verdict(store.experiment, run_id, number, DAMAGED, problem))
@@ -160,10 +159,7 @@ def _rebuilt(results: Results, name: str, code: bool) -> Callable[[str, int], Jo
         dict[Data, Dataset](),
     )
     manifest = store.manifest()
-    cells = {
-        cell["run_id"]: its
-        for cell, its in zip(manifest.cells, experiment.cells, strict=True)
-    }
+    cells = {run.run_id: run.settings for run in manifest.cells}
     names = Names(datasets, results.folder, Path(manifest.grid_folder))
 
     def job(run_id: str, number: int) -> Job:
@@ -211,10 +207,7 @@ def _experiment_again(
         raise CbmError(
             f"{place}: written by cbm {cbm} (kernel version {version}); {other}"
         )
-    try:
-        cells = tuple(Settings(**given) for given in manifest.settings)
-    except (ValidationError, TypeError) as error:
-        raise CbmError(f"{place}: settings cannot be read: {error}") from None
+    cells = tuple(run.settings for run in manifest.cells)
     needed = dict.fromkeys(
         cell.start_from.experiment for cell in cells if cell.start_from.experiment
     )

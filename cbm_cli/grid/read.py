@@ -17,7 +17,14 @@ from cbm_cli.datasets.fields import Count, WholeNumber
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.expand import FIELDS, INSTEAD, PATHS, Reader
 from cbm_cli.grid.fields import Frozen
-from cbm_cli.grid.settings import NESTED, Experiment, Settings, TableSpec, meant
+from cbm_cli.grid.settings import (
+    NESTED,
+    Experiment,
+    Settings,
+    TableSpec,
+    meant,
+    parts_of,
+)
 from cbm_cli.grid.source import (
     Fields,
     Items,
@@ -281,7 +288,7 @@ def _experiment(
     overridden = bool({*PATHS} & changes.keys())
     reader.effects = dict(effects)
     cells = reader.expand(axes, exclude, when, node) if problems.count == before else {}
-    table = head.table.within(cells)
+    table = head.table
     if overridden:  # what is in the file is meant for other values
         options = {
             key: one
@@ -296,13 +303,14 @@ def _experiment(
         ):
             if not condition.matched:
                 problems.add(condition.node, "holds for no cell of the grid")
-        for column in table.choose:
-            if len({text_of(cell.row().get(column)) for cell in cells}) == 1:
-                told = (
-                    f"{column} has one value, and there is nothing to choose; give "
-                    "it several"
-                )
-                problems.add(given["table"]["choose"], told)
+        rows = [cell.row() for cell in cells]
+        for setting in table.choose:
+            columns = parts_of(setting)
+            if all(
+                len({text_of(row[column]) for row in rows}) == 1 for column in columns
+            ):
+                message = f"{columns[0]} has one value, and there is nothing to choose"
+                problems.add(given["table"]["choose"], f"{message}; give it several")
     if problems.count > before:
         reader.effects = effects
 

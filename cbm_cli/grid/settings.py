@@ -3,7 +3,7 @@ are made of cells.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -14,6 +14,8 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    SerializationInfo,
+    ValidationInfo,
     WithJsonSchema,
     model_serializer,
     model_validator,
@@ -75,6 +77,7 @@ RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
     "free_energy_gap": ("free_energy_gap",),
     "pseudo_likelihood": ("pseudo_likelihood",),
 }
+IN_MANIFEST = "manifest"  # context in which settings are written and read again
 OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
 
@@ -199,8 +202,15 @@ class LearningRate(Frozen):
     )
 
     @model_serializer
-    def _dump(self) -> float | str:  # type: ignore[override]  # of a form that pydantic knows, too
-        return self.start if self.constant else str(self)
+    def _dump(self, info: SerializationInfo) -> Any:
+        """Return a number, or text as tables show it; in a manifest, the fields."""
+        if self.constant:
+            return self.start
+        if info.context != IN_MANIFEST:
+            return str(self)
+        fields = {"start": self.start, "decay": self.decay, "every": self.every}
+        fields["steps"] = self.steps
+        return {name: field for name, field in fields.items() if field is not None}
 
     def __str__(self) -> str:
         """The rate as tables show it."""
@@ -499,7 +509,9 @@ class Settings(Frozen):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> "Settings":
+    def _check(self, info: ValidationInfo) -> "Settings":
+        if info.context == IN_MANIFEST:  # they were checked before they were written
+            return self
         for path, reason in self.unused().items():
             if not path.startswith(
                 "sliding_factor"
@@ -587,17 +599,30 @@ class Settings(Frozen):
 
     def row(self) -> dict[str, Any]:
         """Return every setting as one flat row of plain values: the columns of
-        ``summary.csv``.
+        ``summary.csv``, the same for all cells.
         """
-        flat: dict[str, Any] = {"data": self.data.title}
+        row: dict[str, Any] = {"data": self.data.title}
+        row |= dict.fromkeys(f"data_{field}" for field in Data.model_fields)
         for name, value in self.__dict__.items():
-            flat |= columns_of(name, value)
-        methods = {"evaluate_method": self.evaluation, "evaluate_every": self.every}
-        return (
-            flat
-            | methods
-            | {"sampler": self.sampler_name, "evaluate_temperatures": self.temperatures}
-        )
+            row |= columns_of(name, value)
+        row["sampler"] = self.sampler_name
+        row["evaluate_method"] = self.evaluation
+        row["evaluate_every"] = self.every
+        row["evaluate_temperatures"] = self.temperatures
+        return row
+
+    def in_manifest(self) -> dict[str, Any]:
+        """Return the fields that have another value than their default, from which
+        `from_manifest` makes the same settings.
+        """
+        return self.model_dump(mode="json", exclude_defaults=True, context=IN_MANIFEST)
+
+    @classmethod
+    def from_manifest(cls, fields: dict[str, Any]) -> "Settings":
+        """Return the settings that `in_manifest` has written; rules between fields,
+        which may be newer, are not checked.
+        """
+        return cls.model_validate(fields, context=IN_MANIFEST)
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -683,32 +708,45 @@ def meant(name: str, known: Iterable[str]) -> list[str]:
     ``model.hidden``, ``model_hidden`` and ``hidden`` are the same; what the model has
     comes before others.
     """
-    name, spelled = (
-        name.replace(".", "_"),
-        {one.replace(".", "_"): one for one in known},
-    )
-    ends = [one for one in spelled if one.endswith(f"_{name}")]
-    found = next((one for one in (name, f"model_{name}") if one in spelled), None)
-    return [spelled[one] for one in ([found] if found else ends)]
+    word = name.replace(".", "_")
+    spelled = {column.replace(".", "_"): column for column in known}
+    for exact in (word, f"model_{word}"):
+        if exact in spelled:
+            return [spelled[exact]]
+    return [column for text, column in spelled.items() if text.endswith(f"_{word}")]
 
 
-def _column(text: str) -> str:
+def parts_of(name: str) -> list[str]:
+    """Return the columns of a setting: its own, or of a nested one those of its
+    parts.
+
+    >>> parts_of("weight_decay")
+    ['weight_decay_l1', 'weight_decay_l2']
+    """
+    if name in COLUMNS or name not in NESTED:
+        return [name]
+    return [column for column in COLUMNS if column.startswith(f"{name}_")]
+
+
+def _setting(text: str) -> str:
     """Return the column that a name means, or the name of a setting of several
     columns.
     """
     name = text.replace(".", "_")
-    found = [name] if name in NESTED else meant(text, COLUMNS)
-    if len(found) > 1:
-        raise FieldError(
-            f"several columns are called {text}; name one of {', '.join(found)}"
-        )
-    if not found:
+    if name in NESTED:
+        return name
+    columns = meant(text, COLUMNS)
+    if not columns:
         raise FieldError(f"there is no column {text}{did_you_mean(name, COLUMNS)}")
-    return found[0]
+    if len(columns) > 1:
+        raise FieldError(
+            f"several columns are called {text}; name one of {', '.join(columns)}"
+        )
+    return columns[0]
 
 
 ColumnNames = Annotated[
-    tuple[Annotated[str, AfterValidator(_column)], ...],
+    tuple[Annotated[str, AfterValidator(_setting)], ...],
     BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
     WithJsonSchema(
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
@@ -763,32 +801,6 @@ class TableSpec(Frozen):
                 column for column in getattr(self, axis) if column not in taken
             )
         return self
-
-    def within(self, cells: Collection[Settings]) -> "TableSpec":
-        """Return the same with the columns of settings that have several: those that
-        vary, or the first.
-        """
-        rows = [cell.row() for cell in cells]
-
-        def spread(name: str) -> list[str]:
-            parts = (
-                [column for column in COLUMNS if column.startswith(f"{name}_")]
-                if name in NESTED
-                else []
-            )
-            if name in COLUMNS or not parts:
-                return [name]
-            return [
-                part for part in parts if len({row.get(part) for row in rows}) > 1
-            ] or parts[:1]
-
-        axes = (*AXES, "choose")
-        return self.model_copy(
-            update={
-                axis: tuple(c for name in getattr(self, axis) for c in spread(name))
-                for axis in axes
-            }
-        )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Settings in words: their names and values in tables, pictures, pages and findings."""
 
-from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
@@ -50,21 +49,3 @@ def with_name(setting: str, value: Any) -> Label:
     if setting == "learning_rate":
         return Label.join([Label.of("η"), spelled], " = ")
     return Label.join([Label.of(name_of(setting)), spelled], " ")
-
-
-def varying(
-    cells: Collection[Mapping[str, Any]], names: Iterable[str] | None = None
-) -> list[str]:
-    """Return the settings, of all or of ``names``, that have several values in
-    cells.
-    """
-    known = (
-        dict.fromkeys(name for cell in cells for name in cell)
-        if names is None
-        else names
-    )
-    return [
-        it
-        for it in known
-        if it != "run_id" and len({text_of(cell.get(it)) for cell in cells}) > 1
-    ]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
-from cbm_cli.grid.words import varying
 from cbm_cli.report.style import names_of
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import (
@@ -18,21 +18,21 @@ from cbm_cli.results.cells import (
     Cells,
     Measure,
     Trials,
+    columns_of_cells,
     make_cells,
     measure_asked,
 )
-from cbm_cli.results.folder import MACHINE_NAME, find_trial, telling_apart
-from cbm_cli.results.journal import CellSettings, Manifest
+from cbm_cli.results.columns import Columns, key_of
+from cbm_cli.results.folder import MACHINE_NAME, find_trial
+from cbm_cli.results.journal import Manifest
 from cbm_cli.results.outcome import measured
 from cbm_cli.results.selection import (
     choosing_of,
-    columns_named,
-    key_of,
     select_cells,
     with_measure,
 )
 from cbm_cli.statistics.caption import chosen_note, made_note
-from cbm_cli.text import count, text_of
+from cbm_cli.text import count
 
 MOST_PANELS = 24
 
@@ -86,7 +86,7 @@ def refuse_without_effect(options: Options, names: Sequence[str], what: str) -> 
 class Chosen:
     """The cells of one or several experiments that have finished trials."""
 
-    cells: Sequence[Cell]  # each with "experiment" among its settings, without a metric
+    cells: Sequence[Cell]  # each with its experiment, without a metric
     table: TableSpec  # of the first experiment
     stores: Mapping[str, Store]
     lines: Sequence[str] = ()
@@ -94,9 +94,9 @@ class Chosen:
     notes: Sequence[str] = ()  # on values that were chosen
 
     @property
-    def settings(self) -> list[CellSettings]:
-        """The settings of the cells."""
-        return [cell.settings for cell in self.cells]
+    def columns(self) -> Columns:
+        """The columns of the cells, but for those that are chosen in each."""
+        return columns_of_cells(self.cells)
 
     def rows(self) -> pd.DataFrame:
         """Return the summaries of the finished trials of all cells."""
@@ -137,14 +137,16 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         name: (results or Results(Path("results"))).store(name) for name in experiments
     }
     manifests = [
-        manifest.with_cells({**cell, "experiment": name} for cell in manifest.cells)
+        manifest.with_cells(
+            msgspec.structs.replace(run, experiment=name) for run in manifest.cells
+        )
         for name, manifest in (
             (name, store.manifest()) for name, store in stores.items()
         )
     ]
     if only:
         manifests = [
-            it.with_cells(c for c in it.cells if c["run_id"] in only)
+            it.with_cells(run for run in it.cells if run.run_id in only)
             for it in manifests
         ]
         if sum(len(it.cells) for it in manifests) < len(only):
@@ -168,7 +170,7 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         told = "no finished trial of what is selected; run more with `cbm run`"
         raise IncompleteError(f"{', '.join(stores)}: {told}")
     table = shown[0].manifest.table
-    lines, panels = _axes([cell.settings for cell in every], table, options)
+    lines, panels = _axes(columns_of_cells(every), table, options)
     notes = [
         note.rstrip(".")
         for cells in shown
@@ -228,9 +230,7 @@ def _shown(
     if not only:
         return cells
     numbers = summary["trial"].to_numpy()
-    kept = (
-        cell.rows[numbers[cell.rows] == only[cell.settings["run_id"]]] for cell in cells
-    )
+    kept = (cell.rows[numbers[cell.rows] == only[cell.run_id]] for cell in cells)
     return replace(
         cells,
         cells=[
@@ -240,7 +240,7 @@ def _shown(
 
 
 def _axes(
-    cells: Sequence[CellSettings], table: TableSpec, options: Options
+    columns: Columns, table: TableSpec, options: Options
 ) -> tuple[list[str], list[str]]:
     """Return columns that tell lines apart, and as few others as tell panels apart.
 
@@ -248,31 +248,27 @@ def _axes(
     schemes. Data sets do not share a panel. If panels are named, lines also show
     whatever else varies.
     """
-    varied = {*varying(cells)}
-    rows = [column for column in table.rows if column in varied - {"data"}]
-    lines = list(table.columns)
+    varied = {*columns.varying()}
+    table_rows = columns.of_settings(table.rows)
+    rows = [column for column in table_rows if column in varied - {"data"}]
+    lines = columns.of_settings(table.columns)
     if rows == ["offsets"] or (rows and not varied & set(lines)):
         lines = rows
     panels = ["data"] if "data" in varied else []
     if options.panels is not None:
         named = [name for name in options.panels if name != "metric"]
-        panels = [c for name in named for c in columns_named(name, cells, "--panels")]
+        panels = [c for name in named for c in columns.named(name, "--panels")]
         lines = [column for column in lines if column not in panels]
     panels = [column for column in panels if column not in lines]
-    known = [
-        *table.groups,
-        *table.rows,
-        *table.columns,
-        *(column for cell in cells for column in cell),
-    ]
-    rest = telling_apart(cells, [*lines, *panels], dict.fromkeys(known))
+    settings = columns.of_settings((*table.groups, *table.rows, *table.columns))
+    rest = columns.apart([*lines, *panels], [*settings, *columns.names])
     lines, panels = (
         (lines, [*panels, *rest])
         if options.panels is None
         else ([*lines, *rest], panels)
     )
-    if (number := len({key_of(cell, panels) for cell in cells})) > MOST_PANELS:
-        some = f"--select {panels[0]}={text_of(cells[0][panels[0]])}"
+    if (number := len({key_of(row, panels) for row in columns.rows})) > MOST_PANELS:
+        some = f"--select {panels[0]}={columns.texts(panels[0])[0]}"
         told = f"{number} panels are too many to read (at most {MOST_PANELS})"
         raise CbmError(f"{told}; select values of {', '.join(panels)}, as in {some}")
     return lines, panels

@@ -27,9 +27,9 @@ from cbm_cli.report.style import (
 )
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Cell, Floats, Measure, finite, mean
+from cbm_cli.results.columns import Key, key_of
 from cbm_cli.results.outcome import default_metric, fewest_effective
-from cbm_cli.results.selection import Key, key_of
-from cbm_cli.text import count, text_of
+from cbm_cli.text import count
 
 Ends = tuple[float, float]
 
@@ -130,7 +130,7 @@ def curves_panels(
     chosen = choose(results, experiments, options)
     metrics, in_epochs = (
         metrics_of(chosen, options),
-        all(text_of(it.get("epochs")) for it in chosen.settings),
+        all(cell.settings.epochs for cell in chosen.cells),
     )
     x = options.x or (
         "epochs" if in_epochs else "updates"
@@ -139,16 +139,12 @@ def curves_panels(
     if len(metrics) > 1 and (options.panels is None or "metric" in options.panels):
         panels.append("metric")
     elif len(metrics) > 1:
-        lines = [
-            c
-            for c in lines
-            if len({key_of(settings, [c]) for settings in chosen.settings}) > 1
-        ]
+        lines = chosen.columns.varying(lines)
         lines.append("metric")
     found = []
     for cell, metric in product(chosen.cells, map(Metric, metrics)):
         settings, measure = (
-            {**cell.settings, "metric": metric.column},
+            {**cell.row, "metric": metric.column},
             Measure(metric, chosen.table.scale),
         )
         keys = key_of(settings, lines), key_of(settings, panels)
@@ -231,8 +227,8 @@ def _curve(
     first, step = _steps(cell, x)
     trials.index = doubt.index = first + trials.index * step
     data, bounds = (
-        cell.settings["data"],
-        chosen.stores[cell.settings["experiment"]].manifest().upper_bounds,
+        cell.settings.data.title,
+        chosen.stores[cell.run.experiment].manifest().upper_bounds,
     )
     bound = (
         bounds[data] * float(cell.scale[0])
@@ -264,11 +260,7 @@ def _steps(cell: Cell, x: str) -> tuple[float, float]:
         return 0.0, mean(cell.trials.numbers("seconds")[cell.rows]) / max(
             np.mean(ends), 1
         )
-    before = (
-        float(cell.settings.get("pretraining_epochs") or 0)
-        if x == "gradient-steps"
-        else 0.0
-    )
+    before = float(cell.settings.pretraining.epochs) if x == "gradient-steps" else 0.0
     return (before / epoch if epoch else 0.0), 1.0
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.loading import load_again, load_source
-from cbm_cli.datasets.spec import DataSpec, spec_of
+from cbm_cli.datasets.spec import DataSpec
 from cbm_cli.errors import CbmError, FieldError, IncompleteError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import read_machine
@@ -28,14 +28,13 @@ from cbm_cli.report.chosen import Options, choose, refuse_without_effect
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain
 from cbm_cli.results import Results, Store
+from cbm_cli.results.columns import Key, key_of
 from cbm_cli.results.folder import (
     MACHINE_NAME,
-    axes_of,
     find_trial,
     is_machine,
     is_machine_file,
 )
-from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count
 
 SHOWN = 100  # filters, samples or rows of a panel
@@ -161,12 +160,12 @@ def machines_of(
         ]
     assert results is not None
     chosen = choose(results, [results.only(name) for name in names or (None,)], options)
-    keys = [key_of(cell.settings, chosen.lines) for cell in chosen.cells]
+    keys = [key_of(cell.row, chosen.lines) for cell in chosen.cells]
     looks, shown = looks_of(list(dict.fromkeys(keys)), chosen.lines), []
     for cell, key in zip(chosen.cells, keys, strict=True):
         store, run_id = (
-            chosen.stores[cell.settings["experiment"]],
-            cell.settings["run_id"],
+            chosen.stores[cell.run.experiment],
+            cell.run_id,
         )
         alive = cell.trials.numbers("trial")[
             cell.rows[~cell.trials.diverged[cell.rows]]
@@ -177,14 +176,14 @@ def machines_of(
             )
         trial = int(alive.min())
         machine = read_machine(*store.machine(run_id, trial))
-        panel, choice = key_of(cell.settings, chosen.panels), chosen.choice(cell)
+        panel, choice = key_of(cell.row, chosen.panels), chosen.choice(cell)
         line = (
             names_of(chosen.lines, key)
             + f" ({choice})" * bool(choice)
             + f", trial {trial}" * bool(trial)
         )
         notes = ["Of each method the first trial that did not diverge", *chosen.notes]
-        data = partial(data_of, store.folder.resolve(), spec_of(cell.settings))
+        data = partial(data_of, store.folder.resolve(), cell.settings.data)
         words = names_of(chosen.panels, panel)
         shown.append(Shown(machine, panel + key, words, line, looks[key], data, notes))
     return shown
@@ -200,10 +199,10 @@ def _by_name(results: Results | None, name: str, look: Look, options: Options) -
     if found and (trial := find_trial(name, results)):
         store, run_id, number = trial
         manifest, words = store.manifest(), plain(name)
-        axes = axes_of(manifest) or ("offsets", "sampler", "learning_rate")
-        for settings in [it for it in manifest.cells if it["run_id"] == run_id]:
-            words = f"{names_of(axes, key_of(settings, axes))}, trial {number}"
-            data = partial(data_of, store.folder.resolve(), spec_of(settings))
+        axes = manifest.axes or ("offsets", "sampler", "learning_rate")
+        for run in [run for run in manifest.cells if run.run_id == run_id]:
+            words = f"{names_of(axes, key_of(run.row, axes))}, trial {number}"
+            data = partial(data_of, store.folder.resolve(), run.settings.data)
     if options.data:
         data = partial(load_source, options.data, machine.sizes[0], machine.names)
     return Shown(machine, (name,), "", words, look, data)

@@ -14,12 +14,12 @@ from cbm_cli.report.kinds import draw
 from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
-from cbm_cli.results.folder import axes_of, list_runs
+from cbm_cli.results.folder import list_runs
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.statistics import build_table
-from cbm_cli.text import __version__, count, decimal, harmless, text_of
+from cbm_cli.text import __version__, count, decimal, harmless
 
 VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _NAMED = 3  # experiments in the heading
@@ -52,17 +52,14 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
     """Return everything that the page shows of an experiment."""
     manifest = store.manifest()
     cells, frame, runs = manifest.cells, store.summary(), list_runs(store)
-    texts = {
-        c: dict.fromkeys(text_of(one.get(c)) for one in cells)
-        for c in cells[0]
-        if c != "run_id"
-    }
+    columns = manifest.columns
+    texts = {column: columns.texts(column) for column in columns.names}
     shown = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
     failed: dict[tuple[str, str], list[str]] = {}
     keys = [
-        (cell["run_id"], number)
-        for cell in cells
-        for number in sorted(store.failed(cell["run_id"]))
+        (run.run_id, number)
+        for run in cells
+        for number in sorted(store.failed(run.run_id))
     ]
     for run_id, number in keys:
         why = (
@@ -109,10 +106,10 @@ def _section(results: Results, store: Store) -> dict[str, Any]:
 
 def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of a table with a line for each cell."""
-    axes = axes_of(cells.manifest)
+    axes = cells.manifest.axes
     rows = [
         [
-            *(value_of(axis, cell.settings.get(axis)).unicode for axis in axes),
+            *(value_of(axis, cell.row[axis]).unicode for axis in axes),
             f"{cell.n} of {cell.planned}",
         ]
         + [
@@ -131,7 +128,7 @@ def _curves(
 ) -> list[tuple[str, str, str]]:
     """Return each data set, a picture of its curves as SVG, and the caption."""
     found = []
-    sets = dict.fromkeys(text_of(cell["data"]) for cell in manifest.cells)
+    sets = manifest.columns.texts("data")
     for data in sets:
         options = Options([("data", data)] if len(sets) > 1 else ())
         picture = compose(draw(results, "curves", [store.experiment], options), "page")

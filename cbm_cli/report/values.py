@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.words import name_of, varying
+from cbm_cli.grid.words import name_of
 from cbm_cli.report.chosen import Chosen, Limits, Options, choose, notes_of, shown_cells
 from cbm_cli.report.curves import (
     Curve,
@@ -27,8 +27,8 @@ from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import LARGEST, Look, in_words, looks_of, names_of, plain
 from cbm_cli.results import Results
 from cbm_cli.results.cells import Cell, Floats, Measure
-from cbm_cli.results.selection import Key, columns_named, key_of
-from cbm_cli.text import count, text_of
+from cbm_cli.results.columns import Key, key_of
+from cbm_cli.text import count
 
 _PALE = 0.25  # share of a marker's colour in values that are not final
 
@@ -48,12 +48,12 @@ def finals_panels(
         dict[str, list[Cell]](),
     )
     for cell in cells:
-        within.setdefault(key_of(cell.settings, chosen.panels), []).append(cell)
-        sets.setdefault(cell.settings["data"], []).append(cell)
+        within.setdefault(key_of(cell.row, chosen.panels), []).append(cell)
+        sets.setdefault(cell.settings.data.title, []).append(cell)
     place = f"{', '.join(chosen.stores)}: {measure.metric.column}"
     refuse_outside("y", [_values(cells)], options.ylim, place)
     looks = looks_of(
-        list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)),
+        list(dict.fromkeys(key_of(cell.row, chosen.lines) for cell in cells)),
         chosen.lines,
     )
     grey: Look = {"color": "#555555", "linestyle": "", "marker": "o"}
@@ -65,7 +65,7 @@ def finals_panels(
             sum(int((~(np.abs(cell.final) < LARGEST)).sum()) for cell in its),
             _values(its),
         )
-        data = its[0].settings["data"]
+        data = its[0].settings.data.title
         own = replace(options, ylim=_limits(sets[data], options))
         low, high = np.array(own.ylim, float)  # NaN without an end
         beyond = int(((values < low) | (values > high)).sum())
@@ -122,7 +122,7 @@ def _draw(
     names = []
     for place, cell in enumerate(cells):
         key, is_final = (
-            key_of(cell.settings, chosen.lines),
+            key_of(cell.row, chosen.lines),
             cell.measure.statistic == "final",
         )
         choice = chosen.choice(cell)
@@ -198,11 +198,11 @@ def settings_panels(
     )
     for cell in cells:
         keys = (
-            key_of(cell.settings, lines),
-            key_of(cell.settings, panels),
-            cell.settings["data"],
+            key_of(cell.row, lines),
+            key_of(cell.row, panels),
+            cell.settings.data.title,
         )
-        found.setdefault(keys, {})[float(cell.settings[column])] = cell
+        found.setdefault(keys, {})[float(cell.row[column])] = cell
     (metric, scale, _), said, curves = cells[0].measure, _said(cells[0].measure), []
     for keys, points in found.items():
         trials = pd.DataFrame(
@@ -245,13 +245,11 @@ def _numeric(chosen: Chosen, name: str | None) -> str:
     that varies.
     """
     columns = (
-        columns_named(name, chosen.settings, "--x")
-        if name
-        else [*chosen.lines, *chosen.panels]
+        chosen.columns.named(name, "--x") if name else [*chosen.lines, *chosen.panels]
     )
     texts = {
-        c: [text_of(one.get(c)) for one in chosen.settings]
-        for c in varying(chosen.settings, columns)
+        column: chosen.columns.texts(column)
+        for column in chosen.columns.varying(columns)
     }
     numeric = [
         c

@@ -5,7 +5,7 @@ cells and nothing else, so that a value is the same wherever it is shown.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import TableSpec
-from cbm_cli.results.journal import CellSettings, Manifest
+from cbm_cli.grid.settings import Settings, TableSpec
+from cbm_cli.results.columns import Columns, Row
+from cbm_cli.results.journal import Manifest, Run
 from cbm_cli.results.outcome import (
     Metric,
     believed,
@@ -94,16 +95,31 @@ class Cell:
     where it was measured in none, none is planned.
     """
 
-    settings: CellSettings  # by column of summary.csv, and the run-id
+    run: Run  # its settings, and the name of its trials
     trials: Trials
     rows: NDArray[np.intp]  # of the finished trials among all
     measure: Measure
     asked: int = 0  # trials that the experiment asks for
-    choice: Picked | None = None  # of settings that are not among the others
+    choice: Picked | None = None  # of settings of which it shows the best values
 
     def measured(self, measure: Measure) -> "Cell":
         """Return the same trials by another measure."""
         return replace(self, measure=measure)
+
+    @property
+    def run_id(self) -> str:
+        """The name of its trials."""
+        return self.run.run_id
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings, typed."""
+        return self.run.settings
+
+    @property
+    def row(self) -> Row:
+        """Its settings by column of ``summary.csv``; all cells have the same."""
+        return self.run.row
 
     @property
     def evaluated(self) -> bool:
@@ -367,7 +383,7 @@ class Cell:
         nats per row.
         """
         return self.trials.read(
-            kind, self.settings["run_id"], tuple(self._column("trial").astype(int))
+            kind, self.run_id, tuple(self._column("trial").astype(int))
         )
 
     def curves(self) -> "list[pd.Series]":
@@ -428,6 +444,21 @@ class Cells:
     def __iter__(self) -> Iterator[Cell]:
         return iter(self.cells)
 
+    @property
+    def columns(self) -> Columns:
+        """The columns of the cells, but for those that are chosen in each."""
+        return columns_of_cells(self.cells)
+
+
+def columns_of_cells(cells: Iterable[Cell]) -> Columns:
+    """Return the columns of cells, but for those that are chosen in each."""
+    cells = list(cells)
+    chosen: set[str] = set()
+    for cell in cells:
+        if cell.choice:
+            chosen.update(cell.choice.values)
+    return Columns([cell.row for cell in cells], chosen)
+
 
 def is_evaluated(columns: Container[str], metric: Metric) -> bool:
     """Whether a metric is of the final machine, by ``cbm evaluate``."""
@@ -436,14 +467,11 @@ def is_evaluated(columns: Container[str], metric: Metric) -> bool:
 
 def make_cells(trials: Trials, manifest: Manifest, measure: Measure) -> Cells:
     """Return the cells of a manifest, each with its finished trials."""
-    settings, none = (
-        {cell["run_id"]: cell for cell in manifest.cells},
-        np.empty(0, dtype=np.intp),
-    )
+    none = np.empty(0, dtype=np.intp)
     rows = trials.frame.groupby("run_id").indices if len(trials.frame) else {}
     cells = [
-        Cell(it, trials, rows.get(run, none), measure, manifest.trials)
-        for run, it in settings.items()
+        Cell(run, trials, rows.get(run.run_id, none), measure, manifest.trials)
+        for run in {run.run_id: run for run in manifest.cells}.values()
     ]
     return Cells(manifest, trials, measure, cells)
 

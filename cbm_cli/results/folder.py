@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any
 from zipfile import is_zipfile
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.journal import CellSettings, Manifest
+from cbm_cli.grid.settings import Settings
+from cbm_cli.results.columns import Columns, Row
 from cbm_cli.results.store import Store
-from cbm_cli.text import count, did_you_mean, text_of
+from cbm_cli.text import count, did_you_mean
 
 # the results folder, a run, the number of a trial, and whether its best-valid machine
 # is meant
@@ -150,7 +151,7 @@ def describe_experiment(store: Store) -> dict[str, Any]:
         "description": manifest.description,
     }
     about |= {
-        "data": list(dict.fromkeys(cell["data"] for cell in manifest.cells)),
+        "data": list(dict.fromkeys(run.settings.data.title for run in manifest.cells)),
         "cells": len(runs),
     }
     states = ("finished", "planned", "beyond", "interrupted", "failed")
@@ -170,19 +171,18 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
     nothing planned.
     """
     manifest = store.manifest()
-    asked = {cell["run_id"]: cell for cell in manifest.cells}
-    cells = asked | {
-        cell["run_id"]: cell for cell in (other_runs(store, asked) if others else ())
-    }
-    axes, runs = (
-        axes_of(manifest.with_cells(it for it in cells.values() if len(it) > 1)),
-        [],
-    )
+    asked = {run.run_id: run for run in manifest.cells}
+    rows: dict[str, Row] = {run_id: run.row for run_id, run in asked.items()}
+    if others:
+        for run_id, settings in other_runs(store, asked).items():
+            rows[run_id] = settings.row() if settings else {}
+    axes = Columns([row for row in rows.values() if row]).axes(manifest.table)
+    runs = []
     interrupted = Counter(run_id for run_id, _ in store.interrupted())
     when = datetime.fromtimestamp(store.changed() / 1e9, UTC).isoformat(
         timespec="seconds"
     )
-    for run_id, cell in cells.items():
+    for run_id, row in rows.items():
         finished = store.finished(run_id)
         within = {
             number
@@ -191,7 +191,7 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
         }
         run: dict[str, Any] = {
             "run_id": run_id,
-            "settings": {axis: cell.get(axis) for axis in axes},
+            "settings": {axis: row.get(axis) for axis in axes},
         }
         run |= {
             "in_grid": run_id in asked,
@@ -209,16 +209,14 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
     return runs
 
 
-def other_runs(store: Store, asked: Iterable[str]) -> list[CellSettings]:
-    """Return settings and run-ids of runs with finished trials that are not asked
-    for.
+def other_runs(store: Store, asked: Collection[str]) -> dict[str, Settings | None]:
+    """Return the settings, where they are known, of runs with finished trials that are
+    not asked for.
     """
-    runs = sorted(
-        run_id for run_id in store.lines().keys() - {*asked} if store.finished(run_id)
-    )
     manifest = store.manifest()
-    known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)}
-    return [known.get(run_id, {"run_id": run_id}) for run_id in runs]
+    known = {run.run_id: run.settings for run in (*manifest.others, *manifest.cells)}
+    others = sorted(store.lines().keys() - set(asked))
+    return {run_id: known.get(run_id) for run_id in others if store.finished(run_id)}
 
 
 def not_reused(store: Store, asked: Mapping[str, str]) -> str:
@@ -259,39 +257,6 @@ def not_reused(store: Store, asked: Mapping[str, str]) -> str:
         f"reused: {', '.join(why)}"
     )
     return told if why else ""
-
-
-def telling_apart(
-    cells: Sequence[CellSettings], columns: Sequence[str], candidates: Iterable[str]
-) -> tuple[str, ...]:
-    """Return the candidates that, one after another, tell more cells apart than the
-    columns do.
-    """
-    keys, added = (
-        [tuple(text_of(cell.get(column)) for column in columns) for cell in cells],
-        [],
-    )
-    for column in candidates:
-        wider = [
-            (*key, text_of(cell.get(column)))
-            for key, cell in zip(keys, cells, strict=True)
-        ]
-        if column != "run_id" and len({*wider}) > len({*keys}):
-            keys = wider
-            added.append(column)
-        if len({*keys}) == len(cells):
-            break
-    return tuple(added)
-
-
-def axes_of(manifest: Manifest) -> tuple[str, ...]:
-    """Return the settings that tell the cells of an experiment apart, those of its
-    table first.
-    """
-    cells, table = manifest.cells, manifest.table
-    return telling_apart(
-        cells, (), [*table.groups, *table.rows, *table.columns, *cells[0]]
-    )
 
 
 def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
@@ -356,8 +321,8 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     interrupted = {number for run, number in store.interrupted() if run == run_id}
     rows = {row["trial"]: row for row in store.rows([run_id])}
     manifest = store.manifest()
-    known = {cell["run_id"]: cell for cell in (*manifest.others, *manifest.cells)}
-    settings, trials = known.get(run_id, {}), []
+    known = {run.run_id: run.settings for run in (*manifest.others, *manifest.cells)}
+    settings, trials = known[run_id].row() if run_id in known else {}, []
     for number in sorted(finished | interrupted | failed):
         status = (
             "finished"
@@ -375,11 +340,9 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "experiment": store.experiment,
-        "in_grid": any(cell["run_id"] == run_id for cell in manifest.cells),
-        "varying": [axis for axis in axes_of(manifest) if axis in settings],
-        "settings": {
-            name: value for name, value in settings.items() if name != "run_id"
-        },
+        "in_grid": any(run.run_id == run_id for run in manifest.cells),
+        "varying": [axis for axis in manifest.axes if axis in settings],
+        "settings": settings,
         "trials": trials,
     }
 

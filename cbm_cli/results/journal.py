@@ -7,22 +7,25 @@ by its checksum, and no other line is lost with it.
 """
 
 import hashlib
+import json
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
 import msgspec
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import TableSpec
+from cbm_cli.grid.settings import Settings, TableSpec
+from cbm_cli.results.columns import Columns
 from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 
-FORMAT = 4  # of all files of results; others are refused
+FORMAT = 5  # of all files of results; others are refused
 FLUSH_EVERY = 1.0  # seconds
 _SEAL = b',"seal":"'
 # of the SHA-256, which tell any damage; 64 would be a third of the bytes of a small
@@ -36,9 +39,21 @@ Name = Annotated[
     str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")
 ]
 TrialKey = tuple[str, int]  # run-id and number
-CellSettings = Mapping[
-    str, Any
-]  # of one cell, by column of summary.csv, and its run_id
+
+
+class Run(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
+    """A cell of a grid, and the name of its trials."""
+
+    run_id: str
+    settings: Settings
+    experiment: str = ""  # where runs of several are shown together
+
+    @cached_property
+    def row(self) -> dict[str, Any]:
+        """Every setting, by column of ``summary.csv``: the same columns for all
+        runs.
+        """
+        return {"experiment": self.experiment, **self.settings.row()}
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -51,17 +66,26 @@ class Manifest(msgspec.Struct, frozen=True):
     trials: int
     seed: int
     table: TableSpec
-    cells: list[dict[str, Any]]  # run-ids and settings, as tables show them
-    settings: list[dict[str, Any]]  # of the same cells, as a grid gives them
-    others: list[dict[str, Any]]  # as cells: of kept runs that earlier grids asked for
+    cells: list[Run]
+    others: list[Run]  # kept runs that earlier grids asked for
     courses: dict[Name, str]  # names that shorter and longer trainings share, by run-id
     upper_bounds: dict[str, float]  # of the log-likelihood, by title of the data
     digests: dict[str, list[str]]  # of the rows, by title of the data
     grid_folder: str
     machine: dict[str, str]
 
+    @property
+    def columns(self) -> Columns:
+        """The columns of its cells."""
+        return Columns([run.row for run in self.cells])
+
+    @property
+    def axes(self) -> list[str]:
+        """The settings that tell its cells apart, those of its table first."""
+        return self.columns.axes(self.table)
+
     def with_cells(
-        self, cells: Iterable[CellSettings], table: TableSpec | None = None
+        self, cells: Iterable[Run], table: TableSpec | None = None
     ) -> "Manifest":
         """Return the manifest with other cells, and another table if one is given."""
         return msgspec.structs.replace(self, cells=[*cells], table=table or self.table)
@@ -106,19 +130,39 @@ class Line(Row):
 _decoders: dict[type, Any] = {
     kind: msgspec.json.Decoder(kind) for kind in (LineHead, Row, Line)
 }
-# A table was checked when it was written; its columns may be those of an earlier grid
-_decoders[Manifest] = msgspec.json.Decoder(
-    Manifest, dec_hook=lambda _, its: TableSpec.model_construct(**its)
-)
+
+
+def _from_json(kind: type, fields: dict[str, Any]) -> Any:
+    """Return the settings or the table of a manifest.
+
+    Both were checked when they were written; rules may be newer, and columns those of
+    an earlier grid.
+    """
+    if kind is TableSpec:
+        return TableSpec.model_construct(**fields)
+    return _settings_of(json.dumps(fields))
+
+
+@lru_cache(maxsize=4096)
+def _settings_of(text: str) -> Settings:
+    """Return the settings of a cell; manifests are read again and again."""
+    return Settings.from_manifest(json.loads(text))
+
+
+def _as_json(record: Settings | TableSpec) -> dict[str, Any]:
+    if isinstance(record, Settings):
+        return record.in_manifest()
+    return record.model_dump(mode="json")
+
+
+_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=_from_json)
 
 
 def sealed(value: Any, indent: int = -1) -> bytes:
     """Return the JSON of a line or a manifest that ends with a part of the SHA-256 of
     what is before.
     """
-    content = msgspec.json.encode(
-        value, enc_hook=lambda table: table.model_dump(mode="json")
-    )
+    content = msgspec.json.encode(value, enc_hook=_as_json)
     content = msgspec.json.format(content, indent=indent).removesuffix(b"}").rstrip()
     return content + _SEAL + _seal_of(content) + b'"}'
 

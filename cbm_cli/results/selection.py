@@ -3,7 +3,8 @@ best machines.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.settings import AXES, TableSpec, meant
-from cbm_cli.grid.words import varying
+from cbm_cli.grid.settings import AXES, Data, TableSpec
 from cbm_cli.results.cells import (
     Cell,
     Cells,
@@ -23,8 +23,8 @@ from cbm_cli.results.cells import (
     make_cells,
     measure_asked,
 )
-from cbm_cli.results.folder import axes_of, telling_apart
-from cbm_cli.results.journal import CellSettings, Manifest
+from cbm_cli.results.columns import Columns, Key, Row, key_of
+from cbm_cli.results.journal import Manifest
 from cbm_cli.results.outcome import Metric, default_metric, measured
 from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean, text_of
@@ -32,7 +32,6 @@ from cbm_cli.text import did_you_mean, text_of
 if TYPE_CHECKING:
     import pandas as pd
 
-Key = tuple[str, ...]
 # settings with a value, or several between commas; of one that is given twice, either
 # value
 Wanted = Sequence[tuple[str, str]]
@@ -51,84 +50,54 @@ class Choosing(NamedTuple):
     place: str  # before the name of an option or field
 
 
-def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
-    """Return the values of some columns as text."""
-    return tuple(text_of(cell.get(column)) for column in columns)
-
-
-def columns_named(
-    name: str, cells: Sequence[CellSettings], option: str, several: bool = False
-) -> tuple[str, ...]:
-    """Return the columns that a name means: a column's own, or the grid's.
-
-    ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means
-    ``sliding_factor_visible`` and ``sliding_factor_hidden``, of which only the first is
-    returned where both say the same. CbmError for an unknown name, and with ``several``
-    where all cells have one value.
-    """
-    columns, word = (
-        [column for column in cells[0] if column != "run_id"],
-        name.replace(".", "_"),
-    )
-    there, told = varying(cells, columns), f"{option} {name}"
-    what_varies = f"what varies: {', '.join(there)}" if there else "nothing varies"
-    parts = [
-        column
-        for column in columns
-        if column.startswith(f"{word}_") and word not in columns
-    ]
-    found = telling_apart(cells, (), parts) or tuple(parts[:1] or meant(name, columns))
-    if not found:
-        hint = did_you_mean(word, columns, otherwise=f"; {what_varies}")
-        raise CbmError(f"{told}: no such setting{hint}")
-    if len(found) > 1 and not parts:
-        raise CbmError(
-            f"{told}: several columns are called so; name one of {', '.join(found)}"
-        )
-    if several and not {*found} & {*there}:
-        value = " ".join(key_of(cells[0], found)) or "not set"
-        raise CbmError(f"{told}: is {value} in every cell; {what_varies}")
-    return found
-
-
 def select_cells(manifests: Sequence[Manifest], wanted: Wanted) -> list[Manifest]:
     """Return manifests with the wanted cells only, of which some may have none.
 
     Numbers may be written in any way, as 0.1 or 1e-1. CbmError for a setting that is
     unknown or does not vary, and for a value that no cell of any manifest has.
     """
-    cells, tests = (
-        [cell for manifest in manifests for cell in manifest.cells],
-        dict[Key, set[str]](),
-    )
+    columns = Columns([run.row for manifest in manifests for run in manifest.cells])
+    tests: dict[Key, set[str]] = {}
     for name, value in wanted:
-        columns = columns_named(name, cells, "--select", several=True)
-        there = {
-            key[0]
-            for key in (key_of(cell, columns) for cell in cells)
-            if len({*key}) == 1
-        }
-        for one in [value] if value in there else map(str.strip, _COMMA.split(value)):
-            try:
-                found = there & {one} or there & {text_of(float(one))}
-            except ValueError:
-                found = set()
-            if not found:
-                known = ", ".join(
-                    dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells)
-                )
-                raise CbmError(
-                    f"--select {name}={one}: no such value; there are {known}"
-                )
-            tests.setdefault(columns, set()).update(found)
-
-    for columns, texts in tests.items():
-        same = [{text} for text in texts]  # in all columns of a setting
-        manifests = [
-            it.with_cells(c for c in it.cells if {*key_of(c, columns)} in same)
-            for it in manifests
+        named = tuple(columns.named(name, "--select", several=True))
+        tests.setdefault(named, set()).update(_texts_of(name, value, named, columns))
+    selected = list(manifests)
+    for named, texts in tests.items():
+        selected = [
+            manifest.with_cells(
+                run for run in manifest.cells if _shared(run.row, named) in texts
+            )
+            for manifest in selected
         ]
-    return [*manifests]
+    return selected
+
+
+def _shared(row: Row, columns: Sequence[str]) -> str | None:
+    """Return the value of all columns of a setting as text; None if they differ."""
+    texts = set(key_of(row, columns))
+    return texts.pop() if len(texts) == 1 else None
+
+
+def _texts_of(
+    name: str, value: str, named: Sequence[str], columns: Columns
+) -> set[str]:
+    """Return the values, as cells have them, that ``value`` lists between commas."""
+    there = {_shared(row, named) for row in columns.rows} - {None}
+    if value in there:
+        return {value}
+    texts: set[str] = set()
+    for part in _COMMA.split(value):
+        text = part.strip()
+        if text not in there:
+            with suppress(ValueError):
+                text = text_of(float(text))
+        if text not in there:
+            known = ", ".join(columns.texts(named[0]))
+            raise CbmError(
+                f"--select {name}={part.strip()}: no such value; there are {known}"
+            )
+        texts.add(text)
+    return texts
 
 
 # The best value of a setting
@@ -156,31 +125,26 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     wins. Where the cells show values at the best validation value, the best validation
     value decides.
     """
-    settings, option, names = (
-        [cell.settings for cell in cells],
-        f"{choosing.place}choose",
-        choosing.names,
-    )
-    if choosing.place == "table." and not (names := varying(settings, names)):
-        return cells  # --set or --select has left one value
-    columns = tuple(
-        it
-        for name in names
-        for it in columns_named(name, settings, option, several=True)
-    )
+    columns_of, option = cells.columns, f"{choosing.place}choose"
+    names = list(choosing.names)
+    if choosing.place == "table.":
+        names = columns_of.varying(columns_of.of_settings(names))
+        if not names:  # --set or --select has left one value
+            return cells
+    columns: list[str] = []
+    for name in names:
+        columns += columns_of.named(name, option, several=True)
     if any(column.split("_")[0] == "data" for column in columns):
         raise CbmError(
             f"{option} {' '.join(names)}: likelihoods of different data cannot be "
             "compared"
         )
-    others = [name for name in settings[0] if name not in (*columns, "run_id")]
+    others = [name for name in columns_of.names if name not in columns]
     measure, rivals = _deciding(cells, choosing), dict[Key, list[Cell]]()
     for cell in cells:
-        rivals.setdefault(key_of(cell.settings, others), []).append(
-            cell.measured(measure)
-        )
-    if len(rivals) == len(settings):
-        also = ", ".join(varying(settings, others))
+        rivals.setdefault(key_of(cell.row, others), []).append(cell.measured(measure))
+    if len(rivals) == len(cells.cells):
+        also = ", ".join(columns_of.varying(others))
         told = (
             f"every value goes with its own of {also}; choose those that belong "
             "together, too"
@@ -188,14 +152,14 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
         raise CbmError(f"{option} {' '.join(names)}: {told}")
     axes: dict[str, Any] = {axis: getattr(cells.manifest.table, axis) for axis in AXES}
     axes = {
-        axis: tuple(name for name in its if name not in columns)
+        axis: tuple(name for name in columns_of.of_settings(its) if name not in columns)
         for axis, its in axes.items()
     }
     table = cells.manifest.table.model_copy(
         update=axes | {"statistic": cells.measure.statistic}
     )
     chosen = [_winner(its, columns).measured(cells.measure) for its in rivals.values()]
-    manifest = cells.manifest.with_cells((cell.settings for cell in chosen), table)
+    manifest = cells.manifest.with_cells((cell.run for cell in chosen), table)
     return replace(cells, manifest=manifest, cells=chosen)
 
 
@@ -231,27 +195,25 @@ def _deciding(cells: Cells, choosing: Choosing) -> Measure:
 
 def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
     """The best of cells, with the values of some settings as its choice."""
-    sign, values = (
-        rivals[0].measure.metric.better,
-        {cell.settings[columns[0]] for cell in rivals},
-    )
+    sign = rivals[0].measure.metric.better
+    values = {cell.row[columns[0]] for cell in rivals}
     means = [np.nan_to_num(sign * cell.mean, nan=-np.inf) for cell in rivals]
-    whole = [len(finite(cell.value)) == cell.n > 0 for cell in rivals]
-    best = rivals[
-        max(range(len(rivals)), key=lambda place: (whole[place], means[place]))
-    ]
-    ordered = (
+    finished = [len(finite(cell.value)) == cell.n > 0 for cell in rivals]
+    places = range(len(rivals))
+    best = rivals[max(places, key=lambda place: (finished[place], means[place]))]
+    is_ordered = (
         len(columns) == 1
         and len(values) > 2
-        and all(isinstance(it, int | float) for it in values)
+        and all(isinstance(value, int | float) for value in values)
     )
-    at_end = ordered and best.settings[columns[0]] in (min(values), max(values))
-    shown = {column: best.settings.get(column) for column in columns}
     choice = Picked(
-        shown, best.measure, best.mean, all(cell.complete for cell in rivals), at_end
+        values={column: best.row[column] for column in columns},
+        measure=best.measure,
+        mean=best.mean,
+        complete=all(cell.complete for cell in rivals),
+        at_end=is_ordered and best.row[columns[0]] in (min(values), max(values)),
     )
-    rest = {name: value for name, value in best.settings.items() if name not in columns}
-    return replace(best, settings=rest, choice=choice)
+    return replace(best, choice=choice)
 
 
 # The cells of experiments
@@ -284,9 +246,7 @@ def read_cells(
     for store, manifest in zip(stores, manifests, strict=True):
         frame = store.summary()
         if select:
-            frame = frame[
-                frame["run_id"].isin([cell["run_id"] for cell in manifest.cells])
-            ]
+            frame = frame[frame["run_id"].isin([run.run_id for run in manifest.cells])]
         if frame.empty or not manifest.cells:
             lost = lost or (
                 store.nothing_yet() if manifest.cells or not select else None
@@ -339,13 +299,10 @@ def best_machines(
     frame, manifest = store.summary(), manifest or store.manifest()
     if frame.empty:
         raise store.nothing_yet()
-    sets, of_data = (
-        dict[Key, list[Cell]](),
-        [it for it in manifest.cells[0] if it.split("_")[0] == "data"],
-    )
+    sets: dict[Data, list[Cell]] = {}
     for cell in make_cells(Trials(frame, store), manifest, Measure(Metric(""))):
-        sets.setdefault(key_of(cell.settings, of_data), []).append(cell)
-    axes, found = axes_of(manifest), list[dict[str, Any]]()
+        sets.setdefault(cell.settings.data, []).append(cell)
+    axes, found = manifest.axes, list[dict[str, Any]]()
     for cells in sets.values():
         rows = np.concatenate([cell.rows for cell in cells])
         for measure in (
@@ -354,7 +311,7 @@ def best_machines(
             name, part, data = (
                 measure.metric.column,
                 measure.metric.part,
-                cells[0].settings["data"],
+                cells[0].settings.data.title,
             )
             found.append({"data": data, "part": part, "machine": None, "metric": name})
             shown = [cell.measured(measure) for cell in cells]
@@ -365,7 +322,7 @@ def best_machines(
                 continue
             best_of = max if measure.metric.better > 0 else min
             value, cell, trial = best_of(known, key=itemgetter(0))
-            run_id = cell.settings["run_id"]
+            run_id = cell.run_id
             at_best = measure.statistic == "max" and "best" in store.machines_in(
                 store.line(run_id, trial)
             )
@@ -375,11 +332,7 @@ def best_machines(
                 "trial": trial,
                 "value": value,
                 "when": "best validation" if at_best else "end of training",
-                "settings": {
-                    axis: text_of(cell.settings[axis])
-                    for axis in axes
-                    if axis in cell.settings
-                },
+                "settings": {axis: text_of(cell.row[axis]) for axis in axes},
             }
     if not any(one["machine"] for one in found):
         raise IncompleteError(

@@ -26,8 +26,8 @@ import numpy as np
 from cbm_cli.arrays import MOST_BYTES, located, npz_of, read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.words import varying
 from cbm_cli.kernels import KERNEL_VERSION
+from cbm_cli.results.columns import Columns
 from cbm_cli.results.journal import (
     FORMAT,
     Journal,
@@ -35,6 +35,7 @@ from cbm_cli.results.journal import (
     LineHead,
     Manifest,
     Row,
+    Run,
     TrialKey,
     sealed,
     unsealed,
@@ -224,11 +225,11 @@ class Store:
         """
         from cbm_cli.kernels.computer import computer
 
-        others, courses = list[dict[str, Any]](), dict(run_ids)
+        others, courses = list[Run](), dict(run_ids)
         with suppress(CbmError):  # there is no manifest yet, or it is damaged
             before, kept = self.manifest(), self.lines().keys() - {*run_ids}
             others = [
-                it for it in (*before.others, *before.cells) if it["run_id"] in kept
+                run for run in (*before.others, *before.cells) if run.run_id in kept
             ]
             courses |= {
                 run_id: course
@@ -253,12 +254,8 @@ class Store:
             seed=experiment.seed,
             table=experiment.table,
             cells=[
-                {"run_id": name} | one.row()
-                for name, one in zip(run_ids, experiment.cells, strict=True)
-            ],
-            settings=[
-                cell.model_dump(mode="json", exclude_defaults=True)
-                for cell in experiment.cells
+                Run(run_id, settings)
+                for run_id, settings in zip(run_ids, experiment.cells, strict=True)
             ],
             others=others,
             courses=courses,
@@ -287,13 +284,13 @@ class Store:
         self.journal.flush()
         summary, asked = (
             self.folder / "summary.csv",
-            {cell["run_id"]: cell for cell in self.manifest().cells},
+            {run.run_id: run.row for run in self.manifest().cells},
         )
         known = {self.folder / "curves" / f"{run_id}.csv" for run_id in self.lines()}
         known |= {
             self.folder / "records" / f"{it}.csv"
             for it in asked
-            if asked[it].get("record_what")
+            if asked[it]["record_what"]
         }
         is_current = _changed(summary) > max(_changed(self._manifest), self.changed())
         if is_current and all(path.exists() and path.stat().st_size for path in known):
@@ -324,12 +321,13 @@ class Store:
                         path, _csv_of(["trial", *names], rows), at_once=False
                     )
         found = [*self.rows(asked)]
-        own = ["experiment", "run_id", "trial", "seed", *varying(asked.values())]
-        settings = {name for cell in asked.values() for name in cell}
+        settings_of = Columns([*asked.values()])
+        own = ["experiment", "run_id", "trial", "seed", *settings_of.varying()]
+        settings = {"run_id", *settings_of.names}
         names = dict.fromkeys(
             (*own, *(name for row in found for name in row if name not in settings))
         )
-        whole = (asked[row["run_id"]] | row for row in found)
+        whole = ({**asked[row["run_id"]], **row} for row in found)
         texts = ([not_computed(row.get(name)) for name in names] for row in whole)
         write_atomically(summary, _csv_of(names, texts))
 
@@ -338,7 +336,7 @@ class Store:
         longer count.
         """
         self.journal.flush(tries=3)
-        asked = [cell["run_id"] for cell in self.manifest().cells]
+        asked = [run.run_id for run in self.manifest().cells]
         lines = self.lines()
         runs = [run for run in dict.fromkeys([*asked, *sorted(lines)]) if run in lines]
         self.journal.rewrite(
@@ -369,18 +367,14 @@ class Store:
         """
         import pandas as pd
 
-        cells = {cell["run_id"]: cell for cell in self.manifest().cells}
+        cells = {run.run_id: run.settings.row() for run in self.manifest().cells}
         for problem in self.damaged().values():
             warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
         rows = [*self.rows(cells)]
         found = pd.DataFrame(
             rows, columns=None if rows else ["experiment", "run_id", "trial", "seed"]
         )
-        shown = (
-            pd.DataFrame([*cells.values()], [*cells])
-            .drop(columns="run_id")
-            .loc[found["run_id"]]
-        )
+        shown = pd.DataFrame([*cells.values()], [*cells]).loc[found["run_id"]]
         whole = pd.concat(
             [found.iloc[:, :4], shown.set_index(found.index), found.iloc[:, 4:]], axis=1
         )
@@ -435,7 +429,7 @@ class Store:
         """
         asked = set[str]()
         with suppress(CbmError):  # its manifest is missing or damaged
-            asked = {cell["run_id"] for cell in self.manifest().cells}
+            asked = {run.run_id for run in self.manifest().cells}
         return {*self.lines(), *(state.run_id for state in self.states()), *asked}
 
     def finished(self, run_id: str) -> frozenset[int]:

@@ -10,7 +10,7 @@ from string import ascii_lowercase
 from cbm_cli.grid.words import name_of
 from cbm_cli.results import Metric
 from cbm_cli.results.cells import MAX_OF_MEAN, Cell, Cells, Measure, is_evaluated
-from cbm_cli.results.selection import Key, key_of
+from cbm_cli.results.columns import Key, key_of
 from cbm_cli.statistics.marks import Mark, Marking
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count

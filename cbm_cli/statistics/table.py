@@ -7,11 +7,9 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.words import name_of, value_of, varying, with_name
+from cbm_cli.grid.words import name_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
-from cbm_cli.results.folder import telling_apart
-from cbm_cli.results.journal import CellSettings
-from cbm_cli.results.selection import Key, columns_named, key_of
+from cbm_cli.results.columns import Columns, Key, Row, key_of
 from cbm_cli.sheets import Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
@@ -70,7 +68,7 @@ class Entry(Value):
         )
         marks = ("best", "bold", "underlined", "better_by_test")
         return {
-            **{axis: cell.settings.get(axis) for axis in axes},
+            **{axis: cell.row[axis] for axis in axes},
             **(
                 {**choice.values, f"{choice.measure.metric.part}_mean": choice.mean}
                 if choice
@@ -156,7 +154,7 @@ class ResultsTable:
 
     cells: Cells
     layout: TableLayout
-    columns: tuple[CellSettings, ...]  # settings of the first cell of each column
+    columns: tuple[Row, ...]  # settings of the first cell of each column
     groups: Sequence[Sequence[Sequence[Entry]]]  # one entry for each column
     marking: Marking
 
@@ -187,10 +185,10 @@ class ResultsTable:
         groups = []
         for rows in self.groups:
             firsts = [
-                next(entry.cell.settings for entry in row if entry.cell) for row in rows
+                next(entry.cell.row for entry in row if entry.cell) for row in rows
             ]
             stubs = [
-                Label.join([value_of(axis, first.get(axis)) for axis in axes.rows], "-")
+                Label.join([value_of(axis, first[axis]) for axis in axes.rows], "-")
                 for first in firsts
             ]
             lines: list[list[Item]] = [
@@ -218,8 +216,8 @@ class ResultsTable:
         )
 
 
-def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
-    return Label.join([with_name(axis, settings.get(axis)) for axis in axes], ", ")
+def _heading(axes: Sequence[str], row: Row) -> Label:
+    return Label.join([with_name(axis, row[axis]) for axis in axes], ", ")
 
 
 def build_table(
@@ -315,23 +313,22 @@ def _distinct(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], spec: str) -> 
 
 def _arranged(
     cells: Cells, layout: TableLayout
-) -> tuple[tuple[CellSettings, ...], list[list[list[Cell | None]]]]:
+) -> tuple[tuple[Row, ...], list[list[list[Cell | None]]]]:
     """Return the settings of the first cell of each column, and the cells by group, row
     and column.
     """
     places: dict[Key, Cell] = {}
     groups: dict[Key, dict[Key, None]] = {}
-    heads: dict[Key, CellSettings] = {}
+    heads: dict[Key, Row] = {}
     for cell in cells:
         axes = (layout.groups, layout.rows, layout.columns)
-        group, row, head = (key_of(cell.settings, axis) for axis in axes)
-        heads.setdefault(head, cell.settings)
+        group, row, head = (key_of(cell.row, axis) for axis in axes)
+        heads.setdefault(head, cell.row)
         groups.setdefault(group, {})[row] = None
-        twin = places.setdefault(group + row + head, cell).settings
-        if twin is not cell.settings:
-            differ = (
-                " and ".join(varying([cell.settings, twin])) or "nothing but the run"
-            )
+        twin = places.setdefault(group + row + head, cell)
+        if twin is not cell:
+            differing = Columns([cell.row, twin.row]).varying()
+            differ = " and ".join(differing) or "nothing but the run"
             told = (
                 f"would mix runs that differ in {differ}; name it in --rows or "
                 "--columns"
@@ -365,36 +362,31 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     """Return the asked-for axes, and the default ones without the columns that were
     asked for elsewhere.
     """
-    settings, defaults = [cell.settings for cell in cells], cells.manifest.table
+    columns, table = cells.columns, cells.manifest.table
     chosen = {column for cell in cells if cell.choice for column in cell.choice.values}
-    for axis, name in ((axis, name) for axis, names in asked.items() for name in names):
-        if name.replace(".", "_") in chosen:
-            told = (
-                "is chosen in each cell, and cannot tell cells apart; remove it, "
-                "or write --choose none"
-            )
-            raise CbmError(f"--{axis} {name}: {told}")
-    named = {
-        axis: tuple(
-            c for name in names for c in columns_named(name, settings, f"--{axis}")
-        )
-        for axis, names in asked.items()
-    }
-    taken = {column for columns in named.values() for column in columns}
-    axes = {
-        axis: named[axis]
-        if axis in named
-        else tuple(c for c in getattr(defaults, axis) if c not in taken)
-        for axis in ("groups", "rows", "columns")
-    }
-    for one, other in combinations(axes, 2):
-        for column in set(axes[one]) & set(axes[other]):
+    named: dict[str, list[str]] = {}
+    for axis, names in asked.items():
+        named[axis] = []
+        for name in names:
+            if name.replace(".", "_") in chosen:
+                message = (
+                    "is chosen in each cell, and cannot tell cells apart; remove it, "
+                    "or write --choose none"
+                )
+                raise CbmError(f"--{axis} {name}: {message}")
+            named[axis] += columns.named(name, f"--{axis}")
+    taken = {column for of_axis in named.values() for column in of_axis}
+    axes: dict[str, tuple[str, ...]] = {}
+    for axis in ("groups", "rows", "columns"):
+        usual = columns.of_settings(getattr(table, axis))
+        left = [column for column in usual if column not in taken]
+        axes[axis] = tuple(named.get(axis, left))
+    for axis, other in combinations(axes, 2):
+        for column in set(axes[axis]) & set(axes[other]):
             raise CbmError(
-                f"{column} is named in both --{one} and --{other}; name it once"
+                f"{column} is named in both --{axis} and --{other}; name it once"
             )
     layout = TableLayout(**axes)
     if named:
         return layout
-    return replace(
-        layout, rows=(*layout.rows, *telling_apart(settings, layout.axes, settings[0]))
-    )
+    return replace(layout, rows=(*layout.rows, *columns.apart(layout.axes)))

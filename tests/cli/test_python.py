@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 import yaml
 from cbm_cli.datasets.loading import load
-from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
@@ -331,14 +330,14 @@ def test_frames_and_arrays_are_trained_on(rows, train, valid):
     grid = {"experiments": {"toy": OF_ROWS}}
     found = api.run(grid, data=rows, output="out", jobs=0, progress=False)
     (cell,) = Results(Path("out")).store("toy").manifest().cells
-    data = load(spec_of(cell))
+    data = load(cell.settings.data)
     assert_array_equal(data.train, train)
     assert_array_equal(data.valid, valid)
     name = (
         "rows"
         if str(rows) == "rows.npy"
         else "flipped-data"
-        if cell["data_flip"]
+        if cell.settings.data.flip
         else "data"
     )
     assert found.summaries("toy")["data"].unique().tolist() == [name]

@@ -122,7 +122,7 @@ def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):
 
 def test_failed_trials_are_listed_with_their_reason(results):
     store = Results(results).store("bars")
-    run = store.manifest().cells[0]["run_id"]
+    run = store.manifest().cells[0].run_id
     store.write_failure(run, 6, "Traceback:\n  in code\nValueError: not <enough>\n")
     store.flush()
     page = read(results)
@@ -146,7 +146,7 @@ def test_unfinished_experiments_are_not_complete_ones(results):
 
 def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
     store = Results(results).store("bars")
-    run = store.manifest().cells[0]["run_id"]
+    run = store.manifest().cells[0].run_id
     newer = store.line(run, 2).made | {"kernel": 99}
     change_record(store.folder, (run, 2), lambda record: record.update(made=newer))
     change_manifest(
@@ -219,7 +219,7 @@ def test_a_phone_shows_all(made, opened):
 def test_hostile_strings_stay_text(results, opened):
     evil = results.rename(results.parent / "<img src=x onerror=hacked=1>")
     store = Results(evil).store("bars")
-    store.write_failure(store.manifest().cells[0]["run_id"], 6, EVIL)
+    store.write_failure(store.manifest().cells[0].run_id, 6, EVIL)
     store.flush()
 
     def change(manifest):

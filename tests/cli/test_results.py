@@ -34,7 +34,7 @@ def run(*options, grid="grid.yaml", out="out"):
 
 
 def run_ids():
-    return [cell["run_id"] for cell in Store(BARS).manifest().cells]
+    return [run.run_id for run in Store(BARS).manifest().cells]
 
 
 def found(*words):
@@ -75,7 +75,7 @@ def test_the_summary_holds_what_varies_and_is_read_in_full():
         "n_train",
     ]
     whole = Store(BARS).summary()
-    settings = [name for name in Store(BARS).manifest().cells[0] if name != "run_id"]
+    settings = Store(BARS).manifest().cells[0].settings.row()
     assert [*whole] == [*columns[:4], *settings, *columns[6:]]
     assert {*whole["model_hidden"]} == {3}
     run("--set", "offsets=00")
@@ -196,7 +196,7 @@ def test_every_reader_refuses_what_is_not_a_results_folder(command):
 
 def test_results_of_another_form_are_refused_in_one_line_and_left_as_they_are():
     path = BARS / "manifest.json"
-    manifest = json.loads(path.read_text()) | {"format": 5}
+    manifest = json.loads(path.read_text()) | {"format": 6}
     manifest["versions"]["cbm"] = "9.9"
     path.write_text(json.dumps(manifest, indent=1))
     before = {path: path.read_bytes() for path in BARS.rglob("*.*")}
@@ -212,7 +212,7 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
     Path("out").rename("results")
     Path("foreign").mkdir()
     Path("foreign/a").touch()
-    run_id = Store(Path("results/bars")).manifest().cells[0]["run_id"]
+    run_id = Store(Path("results/bars")).manifest().cells[0].run_id
     for words, hint in [
         ("table grid.yaml", "results/"),
         ("table results/bars/curves bars", "results bars"),
@@ -238,9 +238,11 @@ def test_a_word_that_is_not_a_results_folder_is_answered_with_a_list():
 
 
 def test_the_list_names_few_data_sets():
-    pairs = zip(Store(BARS).manifest().cells, "abcd", strict=True)
-    cells = [cell | {"data": name} for cell, name in pairs]
-    change_manifest(BARS, lambda manifest: manifest.update(cells=cells))
+    def rename(manifest):
+        for cell, name in zip(manifest["cells"], "abcd", strict=True):
+            cell["settings"]["data"] = {"path": f"{name}.csv"}
+
+    change_manifest(BARS, rename)
     assert "a, b, c and 1 more " in cbm("ls", "out").stdout
 
 

@@ -242,19 +242,32 @@ def test_a_trial_that_moves_between_computers_names_both(tmp_path, monkeypatch):
     assert combined(outcome.computer, computer()) == outcome.computer
 
 
+RATES = (
+    {"start": 0.1, "decay": 0.5, "every": "10 epochs"},
+    {"start": 0.1, "steps": "0.01 from 100 epochs + 0.001 from 200 epochs"},
+)
+OF_FILES = (
+    {"path": "a.csv"},
+    {"path": "a.csv", "hold_out": 0.2, "rows": "last"},
+    {"path": "a.csv", "columns": ["a", 3], "scale": 16, "binarise": "sample"},
+    {"name": "mnist", "binarise": "none", "flip": True},
+)
+
+
 def test_settings_survive_the_manifest():
-    for data, changes in CASES.values():
+    every = [changes for _, changes in CASES.values()]
+    every += [{"learning_rate": rate} for rate in RATES]
+    every += [{"data": data} for data in OF_FILES]
+    for changes in every:
         cell = Settings(**{**_BASE, **changes, "updates": 20})
-        kept = json.loads(
-            json.dumps(cell.model_dump(mode="json", exclude_defaults=True))
-        )
-        assert Settings(**kept) == cell, data
+        kept = json.loads(json.dumps(cell.in_manifest()))
+        assert Settings.from_manifest(kept) == cell
 
 
 def test_experiments_that_start_from_each_other_are_refused(everything):
     def change(manifest):
-        for one in manifest["settings"]:
-            one["start_from"] = {"experiment": "from-bars"}
+        for cell in manifest["cells"]:
+            cell["settings"]["start_from"] = {"experiment": "from-bars"}
 
     change_manifest("out/bars", change)
     error = refusal(verifying._experiment_again, Results(Path("out")), "bars")

@@ -213,7 +213,7 @@ def test_trials_start_from_the_best_machines_on_the_validation_part(grid):
 
 def test_an_experiment_starts_from_machine_files(grid):
     run("first")
-    cell = Store(Path("out/first")).manifest().cells[1]["run_id"]
+    cell = Store(Path("out/first")).manifest().cells[1].run_id
     grid(("experiment: first", "path: 'start/trial-{trial:03d}.npz'"))
     Path("start").mkdir()
     for number in range(2):
@@ -318,7 +318,7 @@ def test_a_machine_that_does_not_fit_is_refused_before_anything_runs(
 def test_a_machine_that_diverged_fails_its_trial_alone(grid):
     run("first")
     store, second = Store(Path("out/first")), Store(Path("out/second"))
-    cell = store.manifest().cells[0]["run_id"]
+    cell = store.manifest().cells[0].run_id
     arrays = dict(np.load(io.BytesIO(store.machine(cell, 1)[1]))) | {
         "biases_0": np.full(6, np.nan)
     }

@@ -11,10 +11,11 @@ from cbm_cli.report.kinds import draw
 from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
+from cbm_cli.results.journal import Run
 
 from tests.builders import cbm
 from tests.golden import outputs
-from tests.journals import change_manifest
+from tests.journals import PLAIN, change_manifest
 
 FRAME = {"trial": [0, 1, 2, 3], "n_train": [16] * 4, "diverged": [nan, nan, nan, 150.0]}
 FRAME |= {"train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf]}
@@ -39,7 +40,7 @@ def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0, cur
     frame, store = pd.DataFrame(columns), SimpleNamespace(curves=lambda *_: curves)
     measure = Measure(Metric(metric), scale, statistic)
     return Cell(
-        {"run_id": "r"}, Trials(frame, store), np.arange(len(frame)), measure, planned
+        Run("r", PLAIN), Trials(frame, store), np.arange(len(frame)), measure, planned
     )
 
 

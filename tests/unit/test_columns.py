@@ -15,9 +15,10 @@ import pytest
 import yaml
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.loading import describe, load, load_source
-from cbm_cli.datasets.spec import DataSpec, spec_of
+from cbm_cli.datasets.spec import DataSpec
 from cbm_cli.datasets.tables import ALL, table_of
 from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Settings
 from numpy.testing import assert_array_equal
 
 from tests.builders import arrays, cbm, grid_text, holds, lines, refusal, run_grid
@@ -166,12 +167,7 @@ def test_ways_to_hold_rows_out_have_their_own_cells_and_are_said():
         (cell,) = read_grid("grid.yaml", text=text).experiments["toy"].cells
         assert "valid 3 rows" in describe(cell.data, load(cell.data))
         dumps.add(json.dumps(cell.model_dump(mode="json"), sort_keys=True))
-        row = {
-            name: value
-            for name, value in cell.row().items()
-            if name.startswith("data_")
-        }
-        assert spec_of(row).model_dump() == cell.data.model_dump()
+        assert Settings.from_manifest(cell.in_manifest()).data == cell.data
     assert len(dumps) == 3
 
 

@@ -408,9 +408,9 @@ def test_a_grid_reads_files_next_to_it_and_keeps_their_names():
     put(arrays(test=ROWS[:5]), "grids/parts/t.npz")
     assert holds(run("grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
     (cell, *_) = Store(Path("out/mine")).manifest().cells
-    found = [cell[name] for name in ("data", "data_path", "data_test")]
+    found = [cell.row[name] for name in ("data", "data_path", "data_test")]
     assert found == ["rows", "rows.csv", "parts/t.npz"]
-    assert "data_binarise" not in cell
+    assert cell.settings.data.binarise is None
     Path("grids").rename("moved")
     assert "2 trials done in earlier runs" in run("moved/grid.yaml").stderr
     put(b"0,0\n1,1\n", "moved/rows.csv")

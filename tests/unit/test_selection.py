@@ -81,7 +81,7 @@ def test_values_are_distinguished_by_their_whole_text():
     places = {"[500, 500]": 0, "007": 1, "7": 2, "7.0": 2, "x, y=2": 3}
     for value, place in places.items():
         (kept,) = select_cells([made_manifest(cells)], [("hidden", value)])
-        assert [cell["run_id"] for cell in kept.cells] == [place]
+        assert [run.run_id for run in kept.cells] == [place]
     refusal(select_cells, [made_manifest(cells)], [("hidden", "50")])
 
 
@@ -262,3 +262,54 @@ def test_pictures_show_the_chosen_cells(results):
     rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
     for name, rate in zip(panel.looks, rates, strict=True):
         assert (f"= {rate})" in name) == (len({*rates}) > 1)
+
+
+# Data sets of one file
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    """Results on all rows of a file, and on those that are left when some are held
+    out.
+    """
+    folder = tmp_path_factory.mktemp("held")
+    rows = np.random.default_rng(2).random((40, 6)) < 0.5
+    np.savetxt(folder / "rows.csv", rows, "%d", ",")
+    fields = FIELDS | {
+        "data": "[{path: rows.csv}, {path: rows.csv, hold_out: 0.2}]",
+        "offsets": "00",
+        "learning_rate": "[0.01, 0.1]",
+    }
+    return run_grid(grid_text("rbm", **fields), "toy", folder=folder)
+
+
+def test_settings_of_data_that_one_cell_alone_has_make_rows_of_a_table(held):
+    found = records(held, "--metric", "train_log_likelihood", "--statistic", "max")
+    assert [row["data_hold_out"] for row in found] == ["", "0.2", "", "0.2"]
+    assert {row["n"] for row in found} == {"3"}
+    option = ("--select", "data_hold_out=0.2")
+    assert len(records(held, *option)) == 2
+    assert len(records(held, "--rows", "hold_out", "--columns", "learning_rate")) == 4
+
+
+def test_cells_on_other_rows_do_not_compete(held):
+    options = (*BY_RATE, "--by", "train", "--statistic", "max")
+    found = records(held, *options)
+    assert [row["data_hold_out"] for row in found] == ["", "0.2"]
+    frame = pd.read_csv(held / "toy" / "summary.csv")
+    value = "train_log_likelihood_max"
+    frame["data_hold_out"] = frame["data_hold_out"].fillna("").astype(str)
+    means = frame.groupby(["data_hold_out", "learning_rate"])[value].mean()
+    for row in found:
+        rate = means[row["data_hold_out"]].idxmax()
+        assert float(row["learning_rate"]) == rate
+
+
+def test_each_data_set_of_one_file_has_its_best_machine(held):
+    lines = cbm("best", held, "--json").stdout.splitlines()
+    machines = [json.loads(line) for line in lines]
+    pairs = [(one["settings"]["data_hold_out"], one["part"]) for one in machines]
+    assert pairs == [("", "train"), ("0.2", "valid"), ("0.2", "train")]
+    frame = pd.read_csv(held / "toy" / "summary.csv")
+    on_all = frame[frame["data_hold_out"].isna()]["train_log_likelihood_final"]
+    assert machines[0]["value"] == pytest.approx(on_all.max())

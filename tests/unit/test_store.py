@@ -252,7 +252,7 @@ def test_a_run_puts_the_lines_of_trials_in_the_order_of_the_grid(store):
     path = Path("out/bars/trials.jsonl")
     path.write_bytes(b"".join(reversed(path.read_bytes().splitlines(keepends=True))))
     run("out")
-    runs = [cell["run_id"] for cell in store.manifest().cells]
+    runs = [run.run_id for run in store.manifest().cells]
     assert [*lines_of()] == [*product(runs, (0, 1))]
 
 
