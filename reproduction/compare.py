@@ -71,6 +71,13 @@ OF_MEAN = ("big-rbm-test", "big-rbm-train", "dbm-test", "dbm-train")
 Floats = NDArray[np.float64]
 
 
+def reason_of_each(cells: pd.DataFrame) -> pd.Series:
+    """Return the known reason of each cell that differs; empty text without one."""
+    differing = cells[cells["z"].abs() > LIMIT]
+    reasons = [known_reason(cell) for cell in differing.to_dict("records")]
+    return pd.Series(reasons, index=differing.index, dtype=object)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Published cells that were run, each beside what was obtained; see `compare`."""
@@ -101,34 +108,32 @@ class Comparison:
         cells = self.plausible().sort_values("obtained_sampler", kind="stable")
         return cells.drop_duplicates(VALUE, keep="last")
 
-    def reasons(self) -> list[str]:
-        """Return the known reasons of values that differ, and the values that differ
-        for none.
+    def as_named(self) -> pd.DataFrame:
+        """Return one cell for each published value that was run, with its sampler."""
+        return self.cells[self.cells["sampler"] == self.cells["obtained_sampler"]]
+
+    def reasons(self) -> pd.DataFrame:
+        """Return the known reasons of values that differ, and how many each explains.
+
+        Columns are ``reason``, empty for values that differ by chance or for no known
+        reason, ``named`` and ``read``: the numbers of values that differ as published,
+        and with PCD-2 for the published PCD-1.
         """
-        cells = self.plausible()
-        found: dict[str, list[dict[str, Any]]] = {}
-        for cell in cells[cells["z"].abs() > LIMIT].to_dict("records"):
-            found.setdefault(known_reason(cell), []).append(cell)
-        left = found.pop("", [])
-        beyond = f"beyond {LIMIT:g} standard errors"
-        lines = [
-            f"{len(own)} value{'s' * (len(own) > 1)} {beyond}: {reason}"
-            for reason, own in sorted(found.items(), key=lambda it: -len(it[1]))
-        ]
-        if left:
-            names = ("dataset", "offsets", "obtained_sampler", "learning_rate")
-            texts = [
-                (
-                    f"table {TABLES[cell['table']]} "
-                    f"{' '.join(cell[name] for name in names)} ({cell['z']:+.1f})"
-                )
-                for cell in left
-            ]
-            lines.append(
-                f"{len(left)} values {beyond}, by chance or for no known reason: "
-                f"{', '.join(texts)}."
-            )
-        return lines
+        counts = pd.DataFrame(
+            {
+                "named": reason_of_each(self.as_named()).value_counts(),
+                "read": reason_of_each(self.as_read()).value_counts(),
+            }
+        )
+        counts = counts.fillna(0).astype(int).rename_axis("reason").reset_index()
+        return counts.sort_values(
+            ["named", "read"], ascending=False, kind="stable", ignore_index=True
+        )
+
+    def unexplained(self) -> pd.DataFrame:
+        """Return the cells of `as_read` that differ by chance or for no known reason."""
+        reasons = reason_of_each(self.as_read())
+        return self.cells.loc[reasons.index[reasons == ""]]
 
     def summary(self) -> list[str]:
         """Count the values and marks that agree, by kind of machine and reading of the
@@ -675,11 +680,7 @@ def main() -> None:
     comparison = compare(KeptTrials(*sys.argv[1:2]))
     for title, table in comparison.tables():
         print(f"{title}\n\n{table}\n")
-    print(
-        "\n".join(
-            [*comparison.notes(), *comparison.reasons(), "", *comparison.summary()]
-        )
-    )
+    print("\n".join([*comparison.notes(), "", *comparison.summary()]))
 
 
 if __name__ == "__main__":

@@ -394,12 +394,13 @@ def finding_table(judged: Sequence[Judged]) -> str:
 
 
 NOTE = (
-    "as stated: how many comparisons are significantly as the paper states "
-    "(signed-rank test, "
-    f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more); by means: how many have means as "
-    "the paper states, "
-    "significantly or not. contradicted: too many are significantly opposite. "
-    "undecided: neither, or too few trials or comparisons were run."
+    "- **as stated**: comparisons that are significantly as the paper states "
+    f"(signed-rank test, α = {ALPHA:g}, {FEWEST_PAIRS} trials or more). **by means**: "
+    "comparisons with means as the paper states, significantly or not.\n"
+    "- **reproduced**: all comparisons are significantly as stated, or the number that "
+    "the statement needs: if it says *most*, some may differ.\n"
+    "- **contradicted**: more are significantly opposite than the statement allows.\n"
+    "- **undecided**: neither, or too few trials or comparisons were run."
 )
 
 

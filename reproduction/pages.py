@@ -120,18 +120,16 @@ def pages() -> dict[str, str]:
     texts = yaml.safe_load(
         Path(__file__).with_name("pages.yaml").read_text(encoding="utf-8")
     )
-    table, notes = scoreboard(comparison)
     hours = trials.frame["seconds"].sum() / 3600
     blocks = {
         "index.md": [
             texts["front"].strip(),
             "## Scoreboard",
-            table,
-            "\n".join(f"- {note}" for note in notes),
+            *scoreboard(comparison),
             "## Findings",
             "What the paper states in prose and figures, checked by `python "
-            "reproduction/findings.py`. "
-            f"{count_findings(judged)} {NOTE}",
+            f"reproduction/findings.py`. {count_findings(judged)}",
+            NOTE,
             finding_table(judged),
             f"The kept trials took {hours:,.0f} hours, each on one core.",
         ],

@@ -20,6 +20,7 @@ HEADER = [
     "as read",
     "marks agree",
 ]
+UNKNOWN = "by chance, or for no known reason (below)"
 
 
 def score(comparison: Comparison) -> pd.DataFrame:
@@ -31,8 +32,7 @@ def score(comparison: Comparison) -> pd.DataFrame:
     ``run``, as are ``agreeing`` of ``marks``.
     """
     published = published_cells().drop_duplicates("line")["table"].value_counts()
-    cells, read = comparison.cells, comparison.as_read()
-    named = cells[cells["sampler"] == cells["obtained_sampler"]]
+    read, named = comparison.as_read(), comparison.as_named()
 
     def row(tables: list[str], name: str) -> dict[str, Any]:
         own, as_named = (of[of["table"].isin(tables)] for of in (read, named))
@@ -53,43 +53,66 @@ def score(comparison: Comparison) -> pd.DataFrame:
     return pd.DataFrame([*rows, row([*TABLES], "sum")])
 
 
-def scoreboard(comparison: Comparison) -> tuple[str, list[str]]:
-    """Return the scoreboard as a Markdown table, and notes with the known reasons of
-    differences.
-    """
+def scoreboard(comparison: Comparison) -> list[str]:
+    """Return the blocks of the scoreboard in Markdown: counts, and known reasons."""
+    read = comparison.as_read()
+    chance = (1 - comparison.chances.loc[read.index, "z"]).sum()
+    return [
+        counts_by_table(comparison),
+        "- **run**: published values with a run of the paper's settings.\n"
+        f"- **as named**, **as read**: values within {LIMIT:g} standard errors. "
+        "*As read* takes PCD-2 for the published PCD-1, except on MNIST.\n"
+        "- **marks**: as named, where the whole row was run.",
+        f"As read, {(read['z'].abs() > LIMIT).sum()} values differ by more than "
+        f"{LIMIT:g} standard errors, and {read['disproved'].sum()} are disproved. If "
+        f"all were right, {chance:.0f} would differ by chance.",
+        reason_table(comparison),
+        "Values that differ by chance or for no known reason:",
+        unexplained_table(comparison),
+    ]
+
+
+def counts_by_table(comparison: Comparison) -> str:
+    """Return how many values of each table were run and agree."""
     lines = []
     for row in score(comparison).to_dict("records"):
         fewest, most, run = row["fewest_trials"], row["most_trials"], row["run"]
-        trials = (
-            "–" if not run else str(most) if fewest == most else f"{fewest} to {most}"
-        )
-        counts = [str(row[name]) if run else "–" for name in ("named", "read")]
+        trials = str(most) if fewest == most else f"{fewest} to {most}"
+        counts = [str(row["named"]), str(row["read"])]
+        if not run:
+            trials, counts = "–", ["–", "–"]
         marks = f"{row['agreeing']} of {row['marks']}" if row["marks"] else "–"
-        numbers = [
-            *map(str, (row["table"], row["published"], run, row["published"] - run))
-        ]
+        not_run = row["published"] - run
+        numbers = [*map(str, (row["table"], row["published"], run, not_run))]
         lines.append([*numbers, trials, *counts, marks])
-    read = comparison.as_read()
-    chance = (1 - comparison.chances.loc[read.index, "z"]).sum()
-    notes = [
-        "run: published values with a run of the paper's settings. as named, as read: "
-        "how many of these are "
-        f'within {LIMIT:g} standard errors; "as read" takes PCD-2 for the published '
-        "PCD-1 where it was run, "
-        "except on MNIST. marks: as named, where the whole row was run.",
-        f"As read, {(read['z'].abs() > LIMIT).sum()} values are beyond {LIMIT:g} "
-        "standard errors; if all "
-        f"were right, {chance:.0f} would be by chance. {read['disproved'].sum()} are "
-        "disproved. The reasons "
-        "below count values as named and as read.",
-        *comparison.reasons(),
+    return markdown(HEADER, lines)
+
+
+def reason_table(comparison: Comparison) -> str:
+    """Return the reasons of values that differ, and how many each explains."""
+    lines = [
+        [row["reason"] or UNKNOWN, str(row["named"]), str(row["read"])]
+        for row in comparison.reasons().to_dict("records")
     ]
-    return markdown(HEADER, lines), notes
+    return markdown(["reason", "as named", "as read"], lines)
+
+
+def unexplained_table(comparison: Comparison) -> str:
+    """Return the values that differ, as read, without a known reason."""
+    names = ["dataset", "offsets", "obtained_sampler", "learning_rate"]
+    lines = [
+        [
+            TABLES[cell["table"]],
+            *(str(cell[name]) for name in names),
+            f"{cell['z']:+.1f}",
+        ]
+        for cell in comparison.unexplained().to_dict("records")
+    ]
+    return markdown(["table", "data", "offsets", "sampler", "rate", "z"], lines)
 
 
 def main() -> None:
-    table, notes = scoreboard(compare(KeptTrials(*sys.argv[1:2])))
-    print("\n".join([table, "", *notes]))
+    print("\n\n".join(scoreboard(compare(KeptTrials(*sys.argv[1:2])))))
 
 
 if __name__ == "__main__":
