@@ -131,7 +131,7 @@ class Comparison:
         )
 
     def unexplained(self) -> pd.DataFrame:
-        """Return the cells of `as_read` that differ by chance or for no known reason."""
+        """Return the cells of `as_read` that differ for no known reason."""
         reasons = reason_of_each(self.as_read())
         return self.cells.loc[reasons.index[reasons == ""]]
 
