@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import yaml
 from cbm_cli.cli import main
+from cbm_cli.cli.output import Complaint
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.schema import json_schema
 from click.testing import CliRunner
@@ -73,14 +74,19 @@ def grid_text(kind, **fields):
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
-SHOW = click.ClickException.show
+USAGE, FAILURE = click.ClickException.show, Complaint.show
 
 
 def cbm(*arguments, code=0):
     """Run a command and return click's result; fail unless it exits with ``code``."""
     told = []
-    with patch.object(
-        click.ClickException, "show", lambda self: told.append(self) or SHOW(self)
+
+    def keeping(show):
+        return lambda self, *file: told.append(self) or show(self, *file)
+
+    with (
+        patch.object(click.ClickException, "show", keeping(USAGE)),
+        patch.object(Complaint, "show", keeping(FAILURE)),
     ):
         result = CliRunner().invoke(main, [*map(str, arguments)])
     result.error = told[0].__context__ if told else None  # as the package raised it

@@ -13,6 +13,7 @@ import yaml
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import TableSpec
+from cbm_cli.results.columns import Columns
 
 from tests.builders import (
     PAPER,
@@ -105,8 +106,10 @@ def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out():
             "data",
         ),
     ):
-        table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
-        found = [" ".join(axis) for axis in (table.rows, table.columns, table.groups)]
+        toy = read(PLAIN + f"    table: {given}\n").experiments["toy"]
+        columns = Columns([cell.row() for cell in toy.cells])
+        axes = (toy.table.rows, toy.table.columns, toy.table.groups)
+        found = [" ".join(columns.of_settings(axis)) for axis in axes]
         assert found == [rows, columns, groups]
 
 
