@@ -372,7 +372,7 @@ def _note_doubtful(store: Store, trials: Iterable[Evaluated]) -> None:
         doubtful += any(trial.columns[flag] for flag in flags)
     if doubtful:
         what = f"the estimate of log Z of {count(doubtful, 'trial')}"
-        why = "rests on too few runs, or known states or reverse AIS disprove it"
+        why = "rests on too few runs, or a proved bound or reverse AIS disproves it"
         note(f"warning: {store.experiment}: {what} {why}")
 
 

@@ -37,20 +37,26 @@ def posterior_of(
     deep W_deep + c), Eq. (6). Those of an RBM are exact.
     """
     n_visible, c = machine.sizes[0], machine.c
-    work = make_deep(len(x), n_visible, len(machine.start), len(c))
-    work.visible[:], work.even[:] = x, machine.start
-    plain = Machine(*machine.plain, machine.b, machine.c)
-    hear_visible(plain, work, bool(((x == 0) | (x == 1)).all()))
+    work = make_deep(
+        rows=len(x), visible=n_visible, even=len(machine.start), odd=len(c)
+    )
+    work.visible[:] = x
+    work.even[:] = machine.start
+    plain = Machine(W=machine.W, b=machine.b, c=c, mu=machine.b, lam=c)
+    is_binary = ((x == 0) | (x == 1)).all()
+    hear_visible(plain, work, bool(is_binary))
     if not machine.is_deep:
-        return Posterior(work.even, expit(work.from_visible + c), 0)
-    made = mean_field(plain, work, np.float32(tolerance), rounds)
-    if made <= rounds:
-        return Posterior(work.even, work.odd, 0)
+        odd = expit(work.from_visible + c)
+        return Posterior(deep=work.even, odd=odd, unsettled=0)
+    rounds_made = mean_field(plain, work, np.float32(tolerance), rounds)
+    if rounds_made <= rounds:
+        return Posterior(deep=work.even, odd=work.odd, unsettled=0)
     W, b = machine.W[n_visible:], machine.b[n_visible:]
     next_deep = expit(work.odd @ W.T + b)
     next_odd = expit(work.from_visible + next_deep @ W + c)
-    change = np.abs(np.hstack([next_deep - work.even, next_odd - work.odd])).max(axis=1)
-    return Posterior(work.even, work.odd, int((change >= tolerance).sum()))
+    moved = np.abs(np.hstack([next_deep - work.even, next_odd - work.odd]))
+    unsettled = int((moved.max(axis=1) >= tolerance).sum())
+    return Posterior(deep=work.even, odd=work.odd, unsettled=unsettled)
 
 
 def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
@@ -60,6 +66,7 @@ def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
     The variational bound of Salakhutdinov & Hinton 2009, in float64;
     `reference.lower_bound`.
     """
-    deep, odd = (means.astype(np.float64) for means in posterior[:2])
+    deep, odd = posterior.deep.astype(np.float64), posterior.odd.astype(np.float64)
     W, b, c = (array.astype(np.float64) for array in machine.plain)
-    return entropy(deep) + entropy(odd) - energy(np.hstack([x, deep]), odd, W, b, c)
+    mean_energy = energy(np.hstack([x, deep]), odd, W=W, b=b, c=c)
+    return entropy(deep) + entropy(odd) - mean_energy
