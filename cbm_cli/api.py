@@ -173,8 +173,8 @@ class ResultFrames:
             Options of ``cbm plot``: ``statistic="mean"``, ``metric=["weight_norm"]``,
             ``x="learning_rate"``.
         """
-        from cbm_cli.report.chosen import Options
         from cbm_cli.report.kinds import draw
+        from cbm_cli.report.options import Options
         from cbm_cli.report.panels import WIDTHS, compose
 
         if isinstance(size, str) and size not in WIDTHS:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
-
-from rich.cells import cell_len, set_cell_size
+from unicodedata import combining, east_asian_width
 
 from cbm_cli.text import harmless, not_computed, valid_json
 
@@ -150,10 +149,10 @@ class Sheet:
         """
         widths = []
         for head, entries in zip(self.header, self.columns, strict=True):
-            widths.append(max(cell_len(_plain(entry)) for entry in [head, *entries]))
+            widths.append(max(_width(_plain(entry)) for entry in [head, *entries]))
         for group in self.groups:
             if group.heading:
-                widths[0] = max(widths[0], cell_len(_plain(group.heading)))
+                widths[0] = max(widths[0], _width(_plain(group.heading)))
         return widths
 
     def render(self, format: str = "text") -> str:
@@ -176,6 +175,19 @@ def _plain(entry: Item) -> str:
     if isinstance(entry, Label):
         return harmless(entry.text, kept="")
     return harmless(entry.around(_TEXT_MARKS[entry.mark] + entry.number))
+
+
+def _width(text: str) -> int:
+    """Return the columns of a terminal that a text takes."""
+    is_usual = [
+        east_asian_width(letter) not in "WF" and not combining(letter)
+        for letter in text
+    ]
+    if all(is_usual):
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _text(sheet: Sheet) -> str:
@@ -202,7 +214,9 @@ def _text_line(row: Sequence[Item], widths: Sequence[int]) -> str:
     """Return a row whose entries fill their columns, as a terminal shows them."""
     cells = []
     for entry, width in zip(row, widths, strict=True):
-        cells.append(set_cell_size(_plain(entry), width))
+        words = _plain(entry)
+        missing = width - _width(words)
+        cells.append(words.ljust(len(words) + missing))
     return f" {'   '.join(cells)}".rstrip()
 
 

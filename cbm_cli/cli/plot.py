@@ -117,8 +117,8 @@ def plot(
     caption.
     """
     from cbm_cli.datasets.published import data_in
-    from cbm_cli.report.chosen import Options
     from cbm_cli.report.kinds import draw
+    from cbm_cli.report.options import Options
     from cbm_cli.report.panels import compose
     from cbm_cli.results import Results
     from cbm_cli.results.folder import is_machine

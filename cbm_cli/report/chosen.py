@@ -4,6 +4,7 @@ apart.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,12 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
+from cbm_cli.report.options import (
+    MOST_LINES,
+    MOST_PANELS,
+    Options,
+    refuse_too_many,
+)
 from cbm_cli.report.style import names_of
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import (
@@ -22,7 +29,7 @@ from cbm_cli.results.cells import (
     make_cells,
     measure_asked,
 )
-from cbm_cli.results.columns import Columns, key_of
+from cbm_cli.results.columns import Columns, Key, key_of
 from cbm_cli.results.folder import MACHINE_NAME, find_trial
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.outcome import measured
@@ -34,53 +41,6 @@ from cbm_cli.results.selection import (
 from cbm_cli.statistics.caption import chosen_note, made_note
 from cbm_cli.text import count
 
-MOST_PANELS = 24
-
-Limits = tuple[float | None, float | None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of `cbm plot`, the same for every kind of picture that can use them."""
-
-    select: Sequence[
-        tuple[str, str]
-    ] = ()  # keep cells with these values; of one setting, alternatives
-    choose: Sequence[str] | None = (
-        None  # settings of whose values each cell has the best; default: table's
-    )
-    by: str | None = None  # part of the data that decides
-    metric: Sequence[str] = ()  # columns of curves or records
-    panels: Sequence[str] | None = (
-        None  # settings that make the panels, and metric; the rest make lines
-    )
-    x: str | None = None  # updates, epochs, seconds, gradient-steps; of settings: one
-    xlim: Limits = (None, None)
-    ylim: Limits = (None, None)
-    log: Sequence[str] = ()  # axes, x and y
-    smooth: int = 1  # updates in a running mean
-    statistic: str | None = (
-        None  # of curves, median or mean; else of a trial, by default the table's
-    )
-    layer: int | None = None  # hidden layer, from 1; default: the last
-    data: str | None = None  # of a machine file: the rows that it is shown
-
-    @property
-    def average(self) -> str:
-        """What lines show of the trials: their median, between quartiles, or their mean
-        ± a deviation.
-        """
-        return "mean" if self.statistic == "mean" else "median"
-
-
-def refuse_without_effect(options: Options, names: Sequence[str], what: str) -> None:
-    """Raise CbmError for an option that is given, and that has no effect on what is
-    drawn.
-    """
-    for name in names:
-        if getattr(options, name) not in (getattr(Options(), name), [], {}):
-            raise CbmError(f"--{name}: has no effect on {what}; remove it")
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -89,6 +49,7 @@ class Chosen:
     cells: Sequence[Cell]  # each with its experiment, without a metric
     table: TableSpec  # of the first experiment
     stores: Mapping[str, Store]
+    bounds: Mapping[str, Mapping[str, float]]  # by experiment and title of the data
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
     notes: Sequence[str] = ()  # on values that were chosen
@@ -98,6 +59,11 @@ class Chosen:
         """The columns of the cells, but for those that are chosen in each."""
         return columns_of_cells(self.cells)
 
+    @property
+    def names(self) -> str:
+        """The names of the experiments, as messages begin with them."""
+        return ", ".join(self.stores)
+
     def rows(self) -> pd.DataFrame:
         """Return the summaries of the finished trials of all cells."""
         return pd.concat([cell.trials.frame.iloc[cell.rows] for cell in self.cells])
@@ -106,16 +72,31 @@ class Chosen:
         """Return the values that were chosen in a cell, in words, where not all cells
         have the same.
         """
-        keys = {
-            key_of(one.choice.values, one.choice.values)
-            for one in self.cells
-            if one.choice
-        }
+        keys = {_choice_key(other) for other in self.cells if other.choice}
         if not cell.choice or len(keys) < 2:
             return ""
-        return names_of(
-            [*cell.choice.values], key_of(cell.choice.values, cell.choice.values)
-        )
+        return names_of(list(cell.choice.values), _choice_key(cell))
+
+    def refuse_too_many_panels(self, columns: Sequence[str], factor: int = 1) -> None:
+        """Raise CbmError if these settings make too many panels."""
+        self._refuse_too_many(columns, factor, "panels", MOST_PANELS)
+
+    def refuse_too_many_lines(self, columns: Sequence[str], factor: int = 1) -> None:
+        """Raise CbmError if these settings make too many lines."""
+        self._refuse_too_many(columns, factor, "lines", MOST_LINES)
+
+    def _refuse_too_many(
+        self, columns: Sequence[str], factor: int, noun: str, most: int
+    ) -> None:
+        number = factor * len({key_of(cell.row, columns) for cell in self.cells})
+        several = self.columns.varying(columns)
+        if several:
+            example = self.columns.texts(several[0])[0]
+            words = f"select values of {', '.join(several)}"
+            remedy = f"{words}, as in --select {several[0]}={example}"
+        else:
+            remedy = "name fewer by --metric"
+        refuse_too_many(number, noun, most, remedy)
 
 
 def choose(results: Results | None, names: Sequence[str], options: Options) -> Chosen:
@@ -125,58 +106,45 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
     Raises
     ------
     CbmError
-        Unknown column or value; more than 24 panels.
+        Unknown column or value.
     IncompleteError
         No finished trial of what is selected.
     """
-    runs = [run for name in names if (run := find_trial(name, results))]
-    only = {run_id: number for _, run_id, number in runs}
-    stores = {store.experiment: store for store, *_ in runs}
-    experiments = [name for name in names if not MACHINE_NAME.fullmatch(name)]
-    stores |= {
-        name: (results or Results(Path("results"))).store(name) for name in experiments
-    }
-    manifests = [
-        manifest.with_cells(
-            msgspec.structs.replace(run, experiment=name) for run in manifest.cells
+    stores, numbers = _named(results, names)
+    manifests = _manifests_of(stores, numbers)
+    if sum(len(manifest.cells) for manifest in manifests) < len(numbers):
+        raise CbmError(
+            f"{' '.join(names)}: the grid that was last run does not have all of these "
+            "runs; run their grid again"
         )
-        for name, manifest in (
-            (name, store.manifest()) for name, store in stores.items()
-        )
-    ]
-    if only:
-        manifests = [
-            it.with_cells(run for run in it.cells if run.run_id in only)
-            for it in manifests
-        ]
-        if sum(len(it.cells) for it in manifests) < len(only):
-            told = (
-                "the grid that was last run does not have all of these runs; run "
-                "their grid again"
-            )
-            raise CbmError(f"{' '.join(names)}: {told}")
     selected = select_cells(manifests, options.select)
-    pairs = zip(stores.values(), selected, strict=True)
-    shown = [
-        _shown(store, manifest, options, only)
-        for store, manifest in pairs
-        if manifest.cells
-    ]
-    every = [cell for cells in shown for cell in cells]
-    done = [cell for cell in every if len(cell.rows)]
-    if not done:
-        if all(store.summary().empty for store in stores.values()):
-            raise next(iter(stores.values())).nothing_yet()
-        told = "no finished trial of what is selected; run more with `cbm run`"
-        raise IncompleteError(f"{', '.join(stores)}: {told}")
+    shown = []
+    for store, manifest in zip(stores.values(), selected, strict=True):
+        if manifest.cells:
+            shown.append(_shown(store, manifest, options, numbers))
+    cells = list(chain.from_iterable(shown))
+    finished = [cell for cell in cells if len(cell.rows)]
+    if not finished:
+        raise _nothing_to_draw(stores)
     table = shown[0].manifest.table
-    lines, panels = _axes(columns_of_cells(every), table, options)
-    notes = [
-        note.rstrip(".")
-        for cells in shown
-        for note in chosen_note(cells, letters=False)
-    ]
-    return Chosen(done, table, stores, lines, panels, list(dict.fromkeys(notes)))
+    lines, panels = _axes(columns_of_cells(cells), table, options)
+    bounds = {
+        name: manifest.upper_bounds
+        for name, manifest in zip(stores, manifests, strict=True)
+    }
+    notes: dict[str, None] = {}
+    for group in shown:
+        for note in chosen_note(group, letters=False):
+            notes[note.rstrip(".")] = None
+    return Chosen(
+        cells=finished,
+        table=table,
+        stores=stores,
+        bounds=bounds,
+        lines=lines,
+        panels=panels,
+        notes=list(notes),
+    )
 
 
 def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
@@ -188,9 +156,8 @@ def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
             f"--metric: given {len(options.metric)} times; this picture shows one"
         )
     trials = Trials(chosen.rows(), chosen.cells[0].trials.store)
-    measure = measure_asked(
-        trials, chosen.table, next(iter(options.metric), None), options.statistic
-    )
+    metric = options.metric[0] if options.metric else None
+    measure = measure_asked(trials, chosen.table, metric, options.statistic)
     return [cell.measured(measure) for cell in chosen.cells]
 
 
@@ -199,44 +166,94 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     doubtful.
     """
     notes = [note.removesuffix(".") for note in made_note(cells)]
-    doubted = sum(int((cell.doubts | cell.bounded).sum()) for cell in cells)
-    if cells[0].measure.metric.better > 0 and doubted:
+    doubtful = sum(int((cell.doubts | cell.bounded).sum()) for cell in cells)
+    if cells[0].measure.metric.better > 0 and doubtful:
         trials = count(sum(cell.n for cell in cells), "trial")
         notes.append(
-            f"Open markers: estimates of {doubted:,} of {trials} are doubtful or "
+            f"Open markers: estimates of {doubtful:,} of {trials} are doubtful or "
             "disproved"
         )
     return notes
 
 
+def _choice_key(cell: Cell) -> Key:
+    """Return the values that were chosen in a cell, as text."""
+    return key_of(cell.choice.values, cell.choice.values) if cell.choice else ()
+
+
+def _named(
+    results: Results | None, names: Sequence[str]
+) -> tuple[dict[str, Store], dict[str, int]]:
+    """Return the experiments that are named, and of single trials the number by run-id;
+    those of single trials come first.
+    """
+    stores: dict[str, Store] = {}
+    numbers: dict[str, int] = {}
+    for name in names:
+        trial = find_trial(name, results)
+        if trial is not None:
+            store, run_id, number = trial
+            stores[store.experiment] = store
+            numbers[run_id] = number
+    folder = results or Results(Path("results"))
+    for name in names:
+        if not MACHINE_NAME.fullmatch(name):
+            stores[name] = folder.store(name)
+    return stores, numbers
+
+
+def _manifests_of(
+    stores: Mapping[str, Store], numbers: Mapping[str, int]
+) -> list[Manifest]:
+    """Return the manifests of experiments, of single trials with their cells alone; the
+    cells say of which experiment they are.
+    """
+    manifests = []
+    for name, store in stores.items():
+        manifest = store.manifest()
+        runs = []
+        for run in manifest.cells:
+            if not numbers or run.run_id in numbers:
+                runs.append(msgspec.structs.replace(run, experiment=name))
+        manifests.append(manifest.with_cells(runs))
+    return manifests
+
+
+def _nothing_to_draw(stores: Mapping[str, Store]) -> IncompleteError:
+    """Return the error for experiments without a finished trial of what is selected."""
+    if all(store.summary().empty for store in stores.values()):
+        return next(iter(stores.values())).nothing_yet()
+    return IncompleteError(
+        f"{', '.join(stores)}: no finished trial of what is selected; run more with "
+        "`cbm run`"
+    )
+
+
 def _shown(
-    store: Store, manifest: Manifest, options: Options, only: Mapping[str, int]
+    store: Store, manifest: Manifest, options: Options, numbers: Mapping[str, int]
 ) -> Cells:
     """Return the cells of an experiment, with the best values of settings if any are to
     be chosen.
 
-    ``only`` has the one trial of each run that is drawn; without any, all trials are.
+    ``numbers`` has the one trial of each run that is drawn; without any, all trials
+    are.
     """
     summary = store.summary()
     cells = make_cells(Trials(summary, store), manifest, Measure(Metric("")))
     choosing = choosing_of(manifest.table, options.choose, options.by)
     if choosing and not summary.empty:
-        known = [
-            name for name in options.metric if name in measured(summary)
-        ]  # others are of curves alone
-        cells = with_measure(
-            cells, choosing, next(iter(known), None), options.statistic
-        )
-    if not only:
+        # Other metrics are of curves alone.
+        metrics = [name for name in options.metric if name in measured(summary)]
+        metric = metrics[0] if metrics else None
+        cells = with_measure(cells, choosing, metric, options.statistic)
+    if not numbers:
         return cells
-    numbers = summary["trial"].to_numpy()
-    kept = (cell.rows[numbers[cell.rows] == only[cell.run_id]] for cell in cells)
-    return replace(
-        cells,
-        cells=[
-            replace(cell, rows=rows) for cell, rows in zip(cells, kept, strict=True)
-        ],
-    )
+    trials = summary["trial"].to_numpy()
+    single = []
+    for cell in cells:
+        is_drawn = trials[cell.rows] == numbers[cell.run_id]
+        single.append(replace(cell, rows=cell.rows[is_drawn]))
+    return replace(cells, cells=single)
 
 
 def _axes(
@@ -248,27 +265,22 @@ def _axes(
     schemes. Data sets do not share a panel. If panels are named, lines also show
     whatever else varies.
     """
-    varied = {*columns.varying()}
-    table_rows = columns.of_settings(table.rows)
-    rows = [column for column in table_rows if column in varied - {"data"}]
+    varying = columns.varying()
+    rows = columns.of_settings(table.rows)
+    rows = [column for column in rows if column in varying and column != "data"]
     lines = columns.of_settings(table.columns)
-    if rows == ["offsets"] or (rows and not varied & set(lines)):
+    if rows == ["offsets"] or (rows and not set(varying) & set(lines)):
         lines = rows
-    panels = ["data"] if "data" in varied else []
+    panels = ["data"] if "data" in varying else []
     if options.panels is not None:
-        named = [name for name in options.panels if name != "metric"]
-        panels = [c for name in named for c in columns.named(name, "--panels")]
+        panels = []
+        for name in options.panels:
+            if name != "metric":
+                panels += columns.named(name, "--panels")
         lines = [column for column in lines if column not in panels]
     panels = [column for column in panels if column not in lines]
     settings = columns.of_settings((*table.groups, *table.rows, *table.columns))
-    rest = columns.apart([*lines, *panels], [*settings, *columns.names])
-    lines, panels = (
-        (lines, [*panels, *rest])
-        if options.panels is None
-        else ([*lines, *rest], panels)
-    )
-    if (number := len({key_of(row, panels) for row in columns.rows})) > MOST_PANELS:
-        some = f"--select {panels[0]}={columns.texts(panels[0])[0]}"
-        told = f"{number} panels are too many to read (at most {MOST_PANELS})"
-        raise CbmError(f"{told}; select values of {', '.join(panels)}, as in {some}")
-    return lines, panels
+    remaining = columns.apart([*lines, *panels], [*settings, *columns.names])
+    if options.panels is None:
+        return lines, [*panels, *remaining]
+    return [*lines, *remaining], panels

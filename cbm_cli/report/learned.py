@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,10 +24,18 @@ from cbm_cli.machines import representations
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.models import Layered, flatten
 from cbm_cli.machines.samples import draw, parse_sampler
-from cbm_cli.report.chosen import Options, choose, refuse_without_effect
+from cbm_cli.report.chosen import Chosen, choose
+from cbm_cli.report.options import (
+    MOST_LINES,
+    MOST_PANELS,
+    Options,
+    refuse_too_many,
+    refuse_without_effect,
+)
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain
 from cbm_cli.results import Results, Store
+from cbm_cli.results.cells import Cell
 from cbm_cli.results.columns import Key, key_of
 from cbm_cli.results.folder import (
     MACHINE_NAME,
@@ -43,6 +51,7 @@ _SWEEPS = 1000  # of a chain before its sample
 _LONG = 30  # pixels: longer lines are not pictures, and have no gaps
 # pixels: smaller pictures are enlarged, so that the lines between them stay thin
 _SMALL = 20
+_FEWER_MACHINES = "name fewer machines, or select some by --select"
 
 
 # Rows as small pictures
@@ -58,12 +67,20 @@ def data_panels(
         raise CbmError(
             "data: name data sets, as in cbm plot data mnist shifting-bar:size=9,bar=1"
         )
+    refuse_too_many(len(sources), "panels", MOST_PANELS, "name fewer data sets")
     panels = []
     for source in sources:
         data = load_source(source, option="")
-        shown = data.train[:SHOWN] / data.levels
-        title = f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}"
-        panels.append(tile_panel(shown, shape_of(data, data.width), (source,), title))
+        rows = data.train[:SHOWN] / data.levels
+        total = count(len(data.train), "row")
+        panels.append(
+            tile_panel(
+                rows,
+                shape_of(data, data.width),
+                key=(source,),
+                title=f"{plain(data.name)}: {len(rows):,} of {total}",
+            )
+        )
     return panels
 
 
@@ -77,16 +94,20 @@ def tile_panel(
     """Return a panel of rows (n, H * W) of values from 0, black, to 1, white, as small
     pictures.
     """
-    lines = image.height == 1 and image.width > _LONG
-    pixels = rows if lines else tiled(rows, image, max(1, _SMALL // max(image[:2])))
-    aspect = min(1.0, pixels.shape[0] / pixels.shape[1])
+    is_line = image.height == 1 and image.width > _LONG
+    pixels = rows
+    if not is_line:
+        longer_side = max(image.height, image.width)
+        pixels = tiled(rows, image, max(1, _SMALL // longer_side))
+    height, width = pixels.shape
 
     def fill(axes: Axes) -> None:
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        axes.set_aspect("auto" if lines else "equal")
+        axes.set_aspect("auto" if is_line else "equal")
         axes.axis("off")
 
-    return Panel(fill, key, title, notes=notes, aspect=aspect)
+    aspect = min(1.0, height / width)
+    return Panel(draw=fill, key=key, title=title, notes=notes, aspect=aspect)
 
 
 def tiled(rows: NDArray, image: Image, times: int = 1) -> NDArray[np.float64]:
@@ -95,17 +116,19 @@ def tiled(rows: NDArray, image: Image, times: int = 1) -> NDArray[np.float64]:
 
     Each pixel of a row becomes ``times`` pixels across and down.
     """
-    pictures = np.array([row.reshape(image[:2], order=image.order) for row in rows])
+    shape = image.height, image.width
+    pictures = np.array([row.reshape(shape, order=image.order) for row in rows])
     pictures = np.kron(pictures, np.ones((1, times, times)))
     n, height, width = pictures.shape
-    across = min(n, max(1, round(math.sqrt(n * (height + 1) / (width + 1)))))
-    down = -(-n // across)
-    cells = np.full((down * across, height + 1, width + 1), GAP)
+    high, wide = height + 1, width + 1  # with the grey above and on the left
+    across = round(math.sqrt(n * high / wide))
+    across = min(max(across, 1), n)
+    down = math.ceil(n / across)
+    cells = np.full((down * across, high, wide), GAP)
     cells[:n, 1:, 1:] = pictures
-    lines = cells.reshape(down, across, height + 1, width + 1).swapaxes(1, 2)
-    return np.pad(
-        lines.reshape(down * (height + 1), -1), ((0, 1), (0, 1)), constant_values=GAP
-    )
+    lines = cells.reshape(down, across, high, wide).swapaxes(1, 2)
+    pixels = lines.reshape(down * high, across * wide)
+    return np.pad(pixels, ((0, 1), (0, 1)), constant_values=GAP)
 
 
 def normalised(rows: NDArray) -> NDArray:
@@ -113,9 +136,9 @@ def normalised(rows: NDArray) -> NDArray:
     becomes one half.
     """
     largest = np.abs(rows).max(axis=1, keepdims=True)
-    return 0.5 + 0.5 * np.divide(
-        rows, largest, out=np.zeros_like(rows), where=largest > 0
-    )
+    zeros = np.zeros_like(rows)
+    shares = np.divide(rows, largest, out=zeros, where=largest > 0)
+    return 0.5 + 0.5 * shares
 
 
 def shape_of(data: Dataset | None, width: int) -> Image:
@@ -139,10 +162,17 @@ class Shown(NamedTuple):
     panel: str  # what it shares with the machines that it is compared with, in words
     line: str  # what tells it apart from these, in words
     look: Look
-    data: (
-        Callable[[], Dataset] | None
-    )  # FieldError without its files; None where it is not known
+    data: Callable[[], Dataset] | None  # FieldError without its files; None: not known
     notes: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """The words of a panel of its own."""
+        return _joined([self.panel, self.line])
+
+
+def _joined(words: Sequence[str]) -> str:
+    return ", ".join(word for word in words if word)
 
 
 def machines_of(
@@ -152,60 +182,80 @@ def machines_of(
     RUN:TRIAL or a file.
     """
     if any(map(is_machine, names)):
-        asked = ("select", "metric", "panels", "choose", "by")
-        refuse_without_effect(options, asked, "machines that are named")
-        looks = looks_of([(name,) for name in dict.fromkeys(names)], ["experiment"])
-        return [
-            _by_name(results, name, look, options) for (name,), look in looks.items()
-        ]
+        refused = ("select", "metric", "panels", "choose", "by")
+        refuse_without_effect(options, refused, "machines that are named")
+        keys: list[Key] = [(name,) for name in dict.fromkeys(names)]
+        machines = []
+        for key, look in looks_of(keys, ["experiment"]).items():
+            machines.append(_by_name(results, key[0], look, options))
+        return machines
     assert results is not None
-    chosen = choose(results, [results.only(name) for name in names or (None,)], options)
+    experiments = [results.only(name) for name in names or (None,)]
+    chosen = choose(results, experiments, options)
     keys = [key_of(cell.row, chosen.lines) for cell in chosen.cells]
-    looks, shown = looks_of(list(dict.fromkeys(keys)), chosen.lines), []
-    for cell, key in zip(chosen.cells, keys, strict=True):
-        store, run_id = (
-            chosen.stores[cell.run.experiment],
-            cell.run_id,
+    looks = looks_of(list(dict.fromkeys(keys)), chosen.lines)
+    return [
+        _of_cell(chosen, cell, key, looks[key])
+        for cell, key in zip(chosen.cells, keys, strict=True)
+    ]
+
+
+def _of_cell(chosen: Chosen, cell: Cell, key: Key, look: Look) -> Shown:
+    """Return the machine of the first trial of a cell that did not diverge."""
+    store = chosen.stores[cell.run.experiment]
+    run_id = cell.run_id
+    sound = cell.rows[~cell.trials.diverged[cell.rows]]
+    if not len(sound):
+        raise IncompleteError(
+            f"{run_id}: every trial asked for diverged; leave it out with --select"
         )
-        alive = cell.trials.numbers("trial")[
-            cell.rows[~cell.trials.diverged[cell.rows]]
-        ]
-        if not len(alive):
-            raise IncompleteError(
-                f"{run_id}: every trial asked for diverged; leave it out with --select"
-            )
-        trial = int(alive.min())
-        machine = read_machine(*store.machine(run_id, trial))
-        panel, choice = key_of(cell.row, chosen.panels), chosen.choice(cell)
-        line = (
-            names_of(chosen.lines, key)
-            + f" ({choice})" * bool(choice)
-            + f", trial {trial}" * bool(trial)
-        )
-        notes = ["Of each method the first trial that did not diverge", *chosen.notes]
-        data = partial(data_of, store.folder.resolve(), cell.settings.data)
-        words = names_of(chosen.panels, panel)
-        shown.append(Shown(machine, panel + key, words, line, looks[key], data, notes))
-    return shown
+    trial = int(cell.trials.numbers("trial")[sound].min())
+    path, content = store.machine(run_id, trial)
+    panel = key_of(cell.row, chosen.panels)
+    line = names_of(chosen.lines, key)
+    choice = chosen.choice(cell)
+    if choice:
+        line += f" ({choice})"
+    if trial:
+        line += f", trial {trial}"
+    return Shown(
+        machine=read_machine(path, content),
+        key=panel + key,
+        panel=names_of(chosen.panels, panel),
+        line=line,
+        look=look,
+        data=partial(data_of, store.folder.resolve(), cell.settings.data),
+        notes=["Of each method the first trial that did not diverge", *chosen.notes],
+    )
 
 
 def _by_name(results: Results | None, name: str, look: Look, options: Options) -> Shown:
     """Return a machine by its name or file; its data are those of ``--data``, else of
     its run.
     """
-    found = None if is_machine_file(name) else MACHINE_NAME.fullmatch(name)
-    path = results.folder / name if found and results and not found[1] else Path(name)
-    machine, words, data = read_machine(path), plain(path.stem), None
-    if found and (trial := find_trial(name, results)):
+    match = None if is_machine_file(name) else MACHINE_NAME.fullmatch(name)
+    path = Path(name)
+    if match and results and not match[1]:
+        path = results.folder / name
+    machine = read_machine(path)
+    words, data = plain(path.stem), None
+    trial = find_trial(name, results) if match else None
+    if trial is not None:
         store, run_id, number = trial
-        manifest, words = store.manifest(), plain(name)
+        words = plain(name)
+        manifest = store.manifest()
         axes = manifest.axes or ("offsets", "sampler", "learning_rate")
-        for run in [run for run in manifest.cells if run.run_id == run_id]:
-            words = f"{names_of(axes, key_of(run.row, axes))}, trial {number}"
-            data = partial(data_of, store.folder.resolve(), run.settings.data)
+        for run in manifest.cells:
+            if run.run_id == run_id:
+                words = f"{names_of(axes, key_of(run.row, axes))}, trial {number}"
+                data = partial(data_of, store.folder.resolve(), run.settings.data)
     if options.data:
-        data = partial(load_source, options.data, machine.sizes[0], machine.names)
-    return Shown(machine, (name,), "", words, look, data)
+        data = partial(
+            load_source, options.data, width=machine.sizes[0], names=machine.names
+        )
+    return Shown(
+        machine=machine, key=(name,), panel="", line=words, look=look, data=data
+    )
 
 
 @cache
@@ -228,19 +278,18 @@ def filters_panels(
     """
 
     def rows_of(machine: Layered) -> NDArray:
-        layer = representations.layer_of(machine, options.layer)
-        units = representations.chosen(machine.sizes[1:], SHOWN, seed=1)[layer - 1]
-        return normalised(representations.filters(machine)[layer - 1][units])
+        layer = representations.layer_of(machine, options.layer) - 1
+        units = representations.chosen(machine.sizes[1:], SHOWN, seed=1)
+        return normalised(representations.filters(machine)[layer][units[layer]])
 
     machines = machines_of(results, names, options)
-    sizes = (
-        one.machine.sizes[representations.layer_of(one.machine, options.layer)]
-        for one in machines
-    )
-    which = "Filters chosen at random" if max(sizes) > SHOWN else "Filters"
-    return _tiles(
-        machines, rows_of, f"{which}, each normalised by itself; white excites"
-    )
+    sizes = []
+    for shown in machines:
+        layer = representations.layer_of(shown.machine, options.layer)
+        sizes.append(shown.machine.sizes[layer])
+    filters = "Filters chosen at random" if max(sizes) > SHOWN else "Filters"
+    note = f"{filters}, each normalised by itself; white excites"
+    return _tile_panels(machines, rows_of, note)
 
 
 def samples_panels(
@@ -253,35 +302,47 @@ def samples_panels(
             raise CbmError(
                 "samples: an auto encoder has none to draw; see filters or activity"
             )
-        sampler = parse_sampler("PT_10")
         return draw(
-            flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1
+            flatten(machine),
+            parse_sampler("PT_10"),
+            SHOWN,
+            chains=SHOWN,
+            steps=_SWEEPS,
+            seed=1,
         ).samples
 
-    said = (
+    note = (
         f"Samples by parallel tempering at 10 temperatures, {_SWEEPS:,} sweeps "
         "from random states"
     )
-    return _tiles(machines_of(results, names, options), rows_of, said)
+    return _tile_panels(machines_of(results, names, options), rows_of, note)
 
 
-def _tiles(
-    machines: Sequence[Shown], rows_of: Callable[[Layered], NDArray], said: str
+def _tile_panels(
+    machines: Sequence[Shown], rows_of: Callable[[Layered], NDArray], note: str
 ) -> list[Panel]:
     """Draw rows of each machine as small pictures, in a panel of its own."""
+    refuse_too_many(len(machines), "panels", MOST_PANELS, _FEWER_MACHINES)
     panels = []
-    for one in machines:
+    for shown in machines:
         data = None
-        with suppress(FieldError):
-            data = one.data and one.data()
-        rows, image = rows_of(one.machine), shape_of(data, one.machine.sizes[0])
-        title = ", ".join(filter(None, [one.panel, one.line]))
-        notes = [said, *one.notes]
-        if one.machine.names and image.height == 1:
-            notes.append(
-                f"Units from left to right: {', '.join(one.machine.names[:SHOWN])}"
+        if shown.data is not None:
+            with suppress(FieldError):
+                data = shown.data()
+        image = shape_of(data, shown.machine.sizes[0])
+        notes = [note, *shown.notes]
+        if shown.machine.names and image.height == 1:
+            columns = ", ".join(shown.machine.names[:SHOWN])
+            notes.append(f"Units from left to right: {columns}")
+        panels.append(
+            tile_panel(
+                rows_of(shown.machine),
+                image,
+                key=shown.key,
+                title=shown.title,
+                notes=notes,
             )
-        panels.append(tile_panel(rows, image, one.key, title, notes))
+        )
     return panels
 
 
@@ -291,55 +352,72 @@ def activity_panels(
     """Draw the mean activity of hidden units given the training data, in decreasing
     order (Fig. 16).
     """
-    machines, lines = (
-        machines_of(results, names, options),
-        dict[tuple[str, int], list[Any]](),
-    )
-    for one in machines:
-        representations.layer_of(one.machine, options.layer)
-        if one.data is None:
-            raise FieldError(
-                f"{one.key[0]}: its data are not known; name them by --data"
-            )
-        data = one.data()
-        found, _ = representations.represent(one.machine, data.train, 1 / data.levels)
-        for layer, activities in enumerate(found, 1):
-            if options.layer in (None, layer):
-                means = np.sort(activities.mean(axis=0, dtype=np.float64))[::-1]
-                lines.setdefault((one.panel, layer), []).append((one, means))
-    several = len({layer for _, layer in lines}) > 1
-
-    def fill(its: Sequence[tuple[Shown, NDArray]], axes: Axes) -> None:
-        for place, (one, values) in enumerate(its):
-            x, step = (
-                (np.arange(len(values)) + 0.5) / len(values),
-                max(1, len(values) // 6),
-            )
-            marks = place * step // len(its), step  # the first and every so many
-            axes.plot(
-                x,
-                values,
-                **one.look,
-                markevery=marks,
-                drawstyle="steps-mid",
-                linewidth=1.0,
-            )
-        axes.set_xlim(0, 1)
-        for end in representations.BALANCED:
-            axes.axhline(end, **BOUND, zorder=0)
-        axes.set_ylim(-0.02, 1.02)
-
+    machines = machines_of(results, names, options)
+    groups: dict[tuple[str, int], list[_Activity]] = {}
+    for shown in machines:
+        for layer, means in _mean_activities(shown, options).items():
+            group = groups.setdefault((shown.panel, layer), [])
+            group.append(_Activity(shown=shown, means=means))
+    refuse_too_many(len(groups), "panels", MOST_PANELS, _FEWER_MACHINES)
+    most_lines = max(map(len, groups.values()))
+    refuse_too_many(most_lines, "lines", MOST_LINES, _FEWER_MACHINES)
+    has_layers = len({layer for _, layer in groups}) > 1
     low, high = representations.BALANCED
-    said, panels = (
-        f"Dashed: {low} and {high}, beyond which a unit counts as always off or on",
-        [],
-    )
-    for (words, layer), its in lines.items():
-        title = ", ".join(filter(None, [words, f"layer {layer}" * several]))
-        labels = title, "share of units, the most active first", "mean activity"
-        looks = {one.line: one.look for one, _ in its} if len(its) > 1 else {}
-        notes = [said, *its[0][0].notes]
+    note = f"Dashed: {low} and {high}, beyond which a unit counts as always off or on"
+    panels = []
+    for (words, layer), lines in groups.items():
+        looks = {}
+        if len(lines) > 1:
+            looks = {line.shown.line: line.shown.look for line in lines}
         panels.append(
-            Panel(partial(fill, its), (words, str(layer)), *labels, None, looks, notes)
+            Panel(
+                draw=partial(_draw_activity, lines),
+                key=(words, str(layer)),
+                title=_joined([words, f"layer {layer}" if has_layers else ""]),
+                xlabel="share of units, the most active first",
+                ylabel="mean activity",
+                looks=looks,
+                notes=[note, *lines[0].shown.notes],
+            )
         )
     return panels
+
+
+class _Activity(NamedTuple):
+    """The mean activities of a layer of a machine, in decreasing order."""
+
+    shown: Shown
+    means: NDArray
+
+
+def _mean_activities(shown: Shown, options: Options) -> dict[int, NDArray]:
+    """Return the mean activities of the units of each layer, in decreasing order."""
+    representations.layer_of(shown.machine, options.layer)  # refuses others
+    if shown.data is None:
+        raise FieldError(f"{shown.key[0]}: its data are not known; name them by --data")
+    data = shown.data()
+    layers, _ = representations.represent(shown.machine, data.train, 1 / data.levels)
+    means = {}
+    for layer, activities in enumerate(layers, 1):
+        if options.layer in (None, layer):
+            means[layer] = np.sort(activities.mean(axis=0, dtype=np.float64))[::-1]
+    return means
+
+
+def _draw_activity(lines: Sequence[_Activity], axes: Axes) -> None:
+    for place, line in enumerate(lines):
+        n = len(line.means)
+        step = max(1, n // 6)  # one in so many units has a marker
+        first = place * step // len(lines)
+        axes.plot(
+            (np.arange(n) + 0.5) / n,
+            line.means,
+            **line.shown.look,
+            markevery=(first, step),
+            drawstyle="steps-mid",
+            linewidth=1.0,
+        )
+    axes.set_xlim(0, 1)
+    for end in representations.BALANCED:
+        axes.axhline(end, **BOUND, zorder=0)
+    axes.set_ylim(-0.02, 1.02)

@@ -2,15 +2,17 @@
 network.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
-from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import draw
+from cbm_cli.report.options import Options
 from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
@@ -18,11 +20,56 @@ from cbm_cli.results.folder import list_runs
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
+from cbm_cli.sheets import Sheet
 from cbm_cli.statistics import build_table
-from cbm_cli.text import __version__, count, decimal, harmless
+from cbm_cli.text import __version__, count, harmless
 
 VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _NAMED = 3  # experiments in the heading
+_LONGEST_REASON = 300  # letters of why a trial failed
+
+Part = TypeVar("Part")
+
+
+class CurvesOfData(NamedTuple):
+    """The learning curves of a data set, as SVG with a caption."""
+
+    data: str
+    svg: str
+    caption: str
+
+
+class Row(NamedTuple):
+    """A line of the table of all cells."""
+
+    texts: Sequence[str]
+    is_chosen: bool  # for the table above, among cells that differ in some settings
+
+
+class AllCells(NamedTuple):
+    """A table with a line for each cell."""
+
+    heads: Sequence[str]
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything that the page shows of an experiment."""
+
+    name: str
+    about: str
+    finished: int  # trials
+    planned: int
+    interrupted: int
+    failed: int
+    settings: Mapping[str, Sequence[str]]  # by column
+    versions: Mapping[str, Mapping[str, int]]  # number of trials by version
+    failures: Sequence[str]
+    gaps: Sequence[str]  # what is not shown, and why
+    table: Sheet | None
+    cells: AllCells | None
+    curves: Sequence[CurvesOfData] | None
 
 
 def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
@@ -31,108 +78,136 @@ def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
     """
     from jinja2 import Environment, StrictUndefined
 
-    names = [store.experiment for store in stores]
-    shown = (
-        ", ".join(names) if len(names) <= _NAMED else count(len(names), "experiment")
-    )
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["named"] = name_of
-    page = environment.from_string(
-        files("cbm_cli.report").joinpath("page.html").read_text("utf-8")
+    template = files("cbm_cli.report").joinpath("page.html").read_text("utf-8")
+    names = [store.experiment for store in stores]
+    heading = ", ".join(names)
+    if len(names) > _NAMED:
+        heading = count(len(names), "experiment")
+    html = environment.from_string(template).render(
+        title=f"{results.folder.resolve().name}: {heading}",
+        sections=[_section(results, store) for store in stores],
+        version=__version__,
     )
-    sections = [_section(results, store) for store in stores]
-    title = f"{results.folder.resolve().name}: {shown}"
-    html = page.render(title=title, sections=sections, version=__version__)
     write_atomically(path, harmless(html).encode())
 
 
-def _section(results: Results, store: Store) -> dict[str, Any]:
-    """Return everything that the page shows of an experiment."""
-    manifest = store.manifest()
-    cells, frame, runs = manifest.cells, store.summary(), list_runs(store)
-    columns = manifest.columns
-    texts = {column: columns.texts(column) for column in columns.names}
-    shown = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
-    failed: dict[tuple[str, str], list[str]] = {}
-    keys = [
-        (run.run_id, number)
-        for run in cells
-        for number in sorted(store.failed(run.run_id))
-    ]
-    for run_id, number in keys:
-        why = (
-            store.failure(run_id, number).strip().rpartition("\n")[2].strip()
-            or "no reason is known"
-        )
-        failed.setdefault((run_id, why[:300]), []).append(str(number))
-    gaps, parts = list[str](), dict[str, Any]()
-    for name, make in {
-        "table": lambda: build_table(
-            with_measure(shown, choosing_of(manifest.table))
-        ).sheet(),
-        "cells": lambda: _every_cell(with_measure(shown, None)),
-        "curves": lambda: _curves(results, store, manifest),
-    }.items():
-        try:
-            parts[name] = make() if len(frame) else None
-        except CbmError as error:
-            parts[name] = None
-            gaps.append(f"No {name}: {error}")
-    return {
-        "name": store.experiment,
-        "about": manifest.description,
-        **{
-            name: sum(run[name] for run in runs)
-            for name in ("finished", "planned", "interrupted", "failed")
-        },
-        "settings": {
-            c: [value_of(c, text).unicode for text in its]
-            for c, its in texts.items()
-            if any(its)
-        },
-        "versions": {
-            c: dict(frame[c].value_counts(sort=False)) for c in VERSIONS if c in frame
-        },
-        "failures": [
-            f"{run_id}, trial {', '.join(its)}: {why}"
-            for (run_id, why), its in failed.items()
-        ],
-        "gaps": gaps,
-        **parts,
-    }
+def _section(results: Results, store: Store) -> Section:
+    manifest, frame, runs = store.manifest(), store.summary(), list_runs(store)
+    gaps: list[str] = []
+    table = cells = curves = None
+    if len(frame):
+        cells_read = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
+        table = _part("table", partial(_table, cells_read), gaps)
+        cells = _part("cells", partial(_all_cells, cells_read), gaps)
+        curves = _part("curves", partial(_curves, results, store, manifest), gaps)
+    versions = {}
+    for column in VERSIONS:
+        if column in frame:
+            versions[column] = dict(frame[column].value_counts(sort=False))
+    return Section(
+        name=store.experiment,
+        about=manifest.description,
+        finished=sum(run["finished"] for run in runs),
+        planned=sum(run["planned"] for run in runs),
+        interrupted=sum(run["interrupted"] for run in runs),
+        failed=sum(run["failed"] for run in runs),
+        settings=_settings(manifest),
+        versions=versions,
+        failures=_failures(store, manifest),
+        gaps=gaps,
+        table=table,
+        cells=cells,
+        curves=curves,
+    )
 
 
-def _every_cell(cells: Cells) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and the rows of a table with a line for each cell."""
+def _part(name: str, make: Callable[[], Part], gaps: list[str]) -> Part | None:
+    """Return a part of a section; None if it cannot be made, with a reason among the
+    gaps.
+    """
+    try:
+        return make()
+    except CbmError as error:
+        gaps.append(f"No {name}: {error}")
+        return None
+
+
+def _settings(manifest: Manifest) -> dict[str, list[str]]:
+    """Return the values of each setting that has any."""
+    settings = {}
+    for column in manifest.columns.names:
+        texts = manifest.columns.texts(column)
+        if any(texts):
+            settings[column] = [value_of(column, text).unicode for text in texts]
+    return settings
+
+
+def _failures(store: Store, manifest: Manifest) -> list[str]:
+    """Return the reasons why trials of each run have failed."""
+    trials: dict[tuple[str, str], list[str]] = {}
+    for run_id in [run.run_id for run in manifest.cells]:
+        for trial in sorted(store.failed(run_id)):
+            details = store.failure(run_id, trial).strip()
+            reason = details.rpartition("\n")[2].strip() or "no reason is known"
+            key = run_id, reason[:_LONGEST_REASON]
+            trials.setdefault(key, []).append(str(trial))
+    failures = []
+    for (run_id, reason), numbers in trials.items():
+        failures.append(f"{run_id}, trial {', '.join(numbers)}: {reason}")
+    return failures
+
+
+def _table(cells: Cells) -> Sheet:
+    choosing = choosing_of(cells.manifest.table)
+    return build_table(with_measure(cells, choosing)).sheet()
+
+
+def _all_cells(cells: Cells) -> AllCells:
+    """Return a table with a line for each cell, whose numbers have as many digits as in
+    other tables, and which marks the cells that were chosen.
+    """
     axes = cells.manifest.axes
-    rows = [
-        [
-            *(value_of(axis, cell.row[axis]).unicode for axis in axes),
-            f"{cell.n} of {cell.planned}",
-        ]
-        + [
-            "–" if number != number else decimal(number, ".6g")
-            for number in (cell.mean, cell.std)
-        ]
-        + [str(cell.diverged), str(cell.doubts.sum())]
-        for cell in cells
-    ]
-    shown = f"{cells.measure.metric.column}, {cells.measure.statistic}"
-    return [*map(name_of, axes), "trials", shown, "±", "diverged", "doubtful"], rows
+    shown = with_measure(cells, None)
+    choosing = choosing_of(cells.manifest.table)
+    chosen = set()
+    if choosing:
+        best = with_measure(cells, choosing)
+        chosen = {cell.run_id for cell in best}
+    layout = {"groups": (), "rows": axes, "columns": ()}
+    rows = []
+    for entry in build_table(shown, axes=layout).entries:
+        cell = entry.cell
+        assert cell is not None
+        is_chosen = cell.run_id in chosen
+        texts = [value_of(axis, cell.row[axis]).unicode for axis in axes]
+        texts += [entry.number, entry.spread or "–", f"{cell.n} of {cell.planned}"]
+        texts += [str(cell.diverged), str(cell.doubts.sum())]
+        if choosing:
+            texts.append("chosen" if is_chosen else "")
+        rows.append(Row(texts=texts, is_chosen=is_chosen))
+    metric, _, statistic = shown.measure
+    words = f"{metric.part} {metric.name}".strip()
+    heads = [*map(name_of, axes), f"{words} ({statistic})", "±"]
+    heads += ["trials", "diverged", "doubtful"]
+    if choosing:
+        heads.append("in the table")
+    return AllCells(heads=heads, rows=rows)
 
 
-def _curves(
-    results: Results, store: Store, manifest: Manifest
-) -> list[tuple[str, str, str]]:
-    """Return each data set, a picture of its curves as SVG, and the caption."""
-    found = []
+def _curves(results: Results, store: Store, manifest: Manifest) -> list[CurvesOfData]:
+    """Return pictures of the curves of each data set."""
     sets = manifest.columns.texts("data")
+    pictures = []
     for data in sets:
-        options = Options([("data", data)] if len(sets) > 1 else ())
-        picture = compose(draw(results, "curves", [store.experiment], options), "page")
+        options = Options(select=[("data", data)] if len(sets) > 1 else ())
+        panels = draw(results, "curves", [store.experiment], options)
+        picture = compose(panels, size="page")
         style = {"svg.fonttype": "path", "svg.hashsalt": f"{store.experiment} {data}"}
-        svg = picture.content(".svg", **style).decode()
-        found.append((data, svg[svg.index("<svg") :], picture.caption))
-    return found
+        content = picture.content(".svg", **style).decode()
+        svg = content[content.index("<svg") :]
+        pictures.append(CurvesOfData(data=data, svg=svg, caption=picture.caption))
+    return pictures

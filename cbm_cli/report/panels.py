@@ -3,6 +3,7 @@ file.
 """
 
 import io
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,17 +18,22 @@ from matplotlib.transforms import ScaledTranslation
 
 from cbm_cli.errors import CbmError
 from cbm_cli.report.style import BOUND, Look, own_style, plain
-from cbm_cli.results.selection import Key
+from cbm_cli.results.columns import Key
 from cbm_cli.results.writing import write_atomically
 
 Size = str | tuple[float, float] | None  # column, page, or width and height in inches
 
-WIDTHS = {
-    "column": 3.4,
-    "page": 7.0,
-}  # inches: one column, and both columns, of a journal
+# Inches: one column, and both columns, of a journal
+WIDTHS = {"column": 3.4, "page": 7.0}
 _WIDEST = {"column": 2, "page": 3}  # panels side by side; of other sizes four
+_POINTS_ON_SCREEN, _POINTS_IN_PRINT = 10.0, 8.0  # of the font
+_LETTERS_AN_INCH = 160  # divided by the points of the font, about
 _DPI = 300  # as journals ask for
+# Inches
+_HIGHEST_PANEL = 2.6
+_TITLE, _XLABEL, _LEGEND_LINE = 0.25, 0.15, 0.17
+_LEGEND_LEADING = 1.75  # distance of the lines of a legend, by the size of the font
+_LEGEND_COLUMNS = 6  # at most
 # Metadata by suffix, so that two pictures of the same results have the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
@@ -64,20 +70,21 @@ class Picture(NamedTuple):
         PNG and SVG have the caption as their description.
         """
         path = Path(path)
-        if path.suffix.lower() not in _METADATA:
+        suffix = path.suffix.lower()
+        if suffix not in _METADATA:
             raise CbmError(f"{path}: the suffix must be one of {', '.join(_METADATA)}")
-        write_atomically(path, self.content(path.suffix.lower()))
+        write_atomically(path, self.content(suffix))
 
     def content(self, suffix: str = ".png", **style: Any) -> bytes:
         """Return the bytes of a file, with some of Matplotlib's settings in place of
         cbm's.
         """
-        about = {} if suffix == ".pdf" else {"Description": self.caption}
+        metadata = dict(_METADATA[suffix])
+        if suffix != ".pdf":
+            metadata["Description"] = self.caption
         stream = io.BytesIO()
         with own_style(**style):
-            self.figure.savefig(
-                stream, format=suffix[1:], dpi=_DPI, metadata=_METADATA[suffix] | about
-            )
+            self.figure.savefig(stream, format=suffix[1:], dpi=_DPI, metadata=metadata)
         return stream.getvalue()
 
     def _repr_png_(self) -> bytes:
@@ -93,69 +100,100 @@ def compose(
     panel has a title.
     """
     looks = _common_looks(panels)
-    across, figsize = _layout(panels, size, looks)
-    points, several = 10.0 if size is None else 8.0, len(panels) > 1
+    points = _POINTS_ON_SCREEN if size is None else _POINTS_IN_PRINT
     with own_style(points):
+        across, figsize = _layout(panels, size, looks)
+        down = math.ceil(len(panels) / across)
         figure = Figure(figsize=figsize, layout="constrained")
-        _add_legend(figure, looks or {})
-        rows = -(-len(panels) // across)
-        width, height = figure.get_figwidth() / across, figure.get_figheight() / rows
-
-        def fitting(text: str, inches: float) -> str:
-            letters = max(int(inches * 160 / points), 8)  # of the font, about
-            return textwrap.fill(
-                text, letters, break_long_words=False, break_on_hyphens=False
-            )
-
-        same = len({panel.ylabel for panel in panels}) == 1
-        shared = (
-            len({panel.scale for panel in panels}) == 1 and panels[0].scale is not None
-        )
-        grid: Any = figure.subplots(rows, across, squeeze=False).ravel()
+        legend_height = 0.0  # of lines behind the first
+        if looks:
+            lines = _add_legend(figure, looks)
+            legend_height = (lines - 1) * _LEGEND_LEADING * points / 72
+            if not isinstance(size, tuple):  # a long legend makes no panel flat
+                more = max(lines - _legend_lines(looks), 0)
+                height = figsize[1] + more * _LEGEND_LEADING * points / 72
+                figure.set_figheight(height)
+        width = figure.get_figwidth() / across
+        height = (figure.get_figheight() - legend_height) / down
+        grid: Any = figure.subplots(down, across, squeeze=False).ravel()
         for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
             panel.draw(axes)
-            words = (
-                panel.title if title is None or (title and several) else plain(title)
-            )
-            axes.set_title(fitting(f"({chr(97 + place)}) " * several + words, width))
-            if place % across == 0 or not same:
-                axes.set_ylabel(fitting(panel.ylabel, height - 0.6))
-            axes.tick_params(labelleft=place % across == 0 or not shared)
-            last = place + across >= len(panels)
-            if last or panels[place + across].xlabel != panel.xlabel:
-                axes.set_xlabel(fitting(panel.xlabel, width))
+            heading = _heading(panels, place, title)
+            axes.set_title(_wrapped(heading, width, points))
+            inches = (width, height)
+            _label_axes(axes, panels, place, across=across, inches=inches)
             if looks is None:
-                lines = ScaledTranslation(
-                    0, -3.5 * rcParams["font.size"] / 72, figure.dpi_scale_trans
-                )
-                below = {
-                    "bbox_to_anchor": (0.5, 0),
-                    "bbox_transform": axes.transAxes + lines,
-                }
-                axes.legend(
-                    handles=_handles(panel.looks),
-                    loc="upper center",
-                    fontsize="small",
-                    **below,
-                )
+                _add_own_legend(axes, panel.looks, points)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
-        if several and title:
+        if len(panels) > 1 and title:
             figure.suptitle(plain(title), fontsize=points)
-    return Picture(figure, _caption_of(panels))
+    return Picture(figure=figure, caption=_caption_of(panels))
 
 
-def _common_looks(panels: Sequence[Panel]) -> dict[str, Look] | None:
-    """Return the legend of all panels, the bound last; None where a name or a look
-    means several lines.
+# Words
+
+
+def _wrapped(text: str, inches: float, points: float) -> str:
+    """Return text in lines of about this width."""
+    letters = max(int(inches * _LETTERS_AN_INCH / points), 8)
+    return textwrap.fill(text, letters, break_long_words=False, break_on_hyphens=False)
+
+
+def _letter(place: int) -> str:
+    return chr(ord("a") + place)
+
+
+def _heading(panels: Sequence[Panel], place: int, title: str | None) -> str:
+    """Return what is above a panel; a title of several panels is above all of them."""
+    words = panels[place].title
+    if title == "" or (title and len(panels) == 1):
+        words = plain(title)
+    if len(panels) == 1:
+        return words
+    return f"({_letter(place)}) {words}"
+
+
+def _label_axes(
+    axes: Axes,
+    panels: Sequence[Panel],
+    place: int,
+    *,
+    across: int,
+    inches: tuple[float, float],
+) -> None:
+    """Label the axes of a panel, without what its neighbours say already."""
+    panel = panels[place]
+    width, height = inches
+    points = rcParams["font.size"]
+    is_first = place % across == 0
+    if is_first or len({other.ylabel for other in panels}) > 1:
+        axes.set_ylabel(_wrapped(panel.ylabel, height - 0.6, points))
+    scales = {other.scale for other in panels}
+    is_shared = len(scales) == 1 and None not in scales
+    axes.tick_params(labelleft=is_first or not is_shared)
+    below = place + across
+    if below >= len(panels) or panels[below].xlabel != panel.xlabel:
+        axes.set_xlabel(_wrapped(panel.xlabel, width, points))
+
+
+def _caption_of(panels: Sequence[Panel]) -> str:
+    """Return what there is to say, with the letters of the panels that it is true
+    of.
     """
-    pairs = [pair for panel in panels for pair in panel.looks.items()]
-    looks = {name: look for name, look in pairs if look is not BOUND}
-    clear = len({str(look) for look in looks.values()}) == len(looks)
-    clear &= all(looks.get(name, BOUND) == look for name, look in pairs)
-    return (
-        looks | {name: look for name, look in pairs if look is BOUND} if clear else None
-    )
+    letters: dict[str, list[str]] = {}
+    for place, panel in enumerate(panels):
+        for note in panel.notes:
+            letters.setdefault(note, []).append(_letter(place))
+    sentences = []
+    for note, places in letters.items():
+        if len(places) < len(panels):
+            note = f"({', '.join(places)}) {note}"
+        sentences.append(f"{note}.")
+    return " ".join(sentences)
+
+
+# Sizes
 
 
 def _layout(
@@ -163,62 +201,99 @@ def _layout(
 ) -> tuple[int, tuple[float, float]]:
     """Return the panels side by side, and width and height in inches with space for
     legends.
-
-    The first setting's values go down, or the last one's across.
     """
-    keys, n, widest = (
-        [panel.key for panel in panels],
-        len(panels),
-        _WIDEST.get(str(size), 4),
-    )
-    fitting = n // len({key[:1] for key in keys}), len({key[-1:] for key in keys})
-    others = n if n <= widest else 2 if n == 4 or widest == 2 else 3
-    across = next((it for it in fitting if 1 < it <= widest and n % it == 0), others)
+    across = _across(panels, size)
     if isinstance(size, tuple):
         return across, size
-    width, rows = (
-        WIDTHS.get(str(size)) or max(0.8 + 2.9 * across, 4.0),
-        -(-len(panels) // across),
-    )
-    lines = (
-        rows * max(len(panel.looks) for panel in panels)
-        if looks is None
-        else -(-len(looks) // 4)
-    )
-    named = any(panel.xlabel for panel in panels)
-    row = min(
-        2.6, max(panel.aspect for panel in panels) * (width / across - 0.4 * named)
-    )
-    return across, (width, (row + 0.25 + 0.15 * named) * rows + 0.17 * lines)
+    down = math.ceil(len(panels) / across)
+    width = WIDTHS[size] if size else max(0.8 + 2.9 * across, 4.0)
+    if looks is None:
+        legend_lines = down * max(len(panel.looks) for panel in panels)
+    else:
+        legend_lines = _legend_lines(looks)
+    labels = 1 if any(panel.xlabel for panel in panels) else 0
+    aspect = max(panel.aspect for panel in panels)
+    height = min(aspect * (width / across - 0.4 * labels), _HIGHEST_PANEL)
+    row = height + _TITLE + _XLABEL * labels
+    return across, (width, row * down + _LEGEND_LINE * legend_lines)
+
+
+def _across(panels: Sequence[Panel], size: Size) -> int:
+    """Return the panels side by side: the first setting's values go down, or the last
+    one's across.
+    """
+    n = len(panels)
+    widest = _WIDEST.get(str(size), 4)
+    firsts = {panel.key[:1] for panel in panels}
+    lasts = {panel.key[-1:] for panel in panels}
+    for across in (n // len(firsts), len(lasts)):
+        if 1 < across <= widest and n % across == 0:
+            return across
+    if n <= widest:
+        return n
+    if n == 4 or widest == 2:
+        return 2
+    return 3
+
+
+def _legend_lines(looks: Mapping[str, Look]) -> int:
+    """Return the lines of a legend of short names."""
+    return math.ceil(len(looks) / 4)
+
+
+# Legends
+
+
+def _common_looks(panels: Sequence[Panel]) -> dict[str, Look] | None:
+    """Return the legend of all panels, the bound last; None where a name or a look
+    means several lines.
+    """
+    looks: dict[str, Look] = {}
+    bounds: dict[str, Look] = {}
+    for panel in panels:
+        for name, look in panel.looks.items():
+            same = bounds if look is BOUND else looks
+            if same.setdefault(name, look) != look:
+                return None
+    if (
+        len({str(look) for look in looks.values()}) < len(looks)
+        or looks.keys() & bounds
+    ):
+        return None
+    return looks | bounds
 
 
 def _handles(looks: Mapping[str, Look]) -> list[Line2D]:
     return [Line2D([], [], **look, label=name) for name, look in looks.items() if name]
 
 
-def _add_legend(figure: Figure, looks: Mapping[str, Look]) -> None:
-    """Add a legend below, with the most columns that fit into the width."""
+def _add_legend(figure: Figure, looks: Mapping[str, Look]) -> int:
+    """Add a legend below, with the most columns that fit into the width; return its
+    lines.
+    """
     handles = _handles(looks)
-    for ncols in range(min(len(handles), 6), 0, -1):
-        where: Any = {"loc": "outside lower center", "ncols": ncols}
+    for ncols in range(min(len(handles), _LEGEND_COLUMNS), 0, -1):
         legend = figure.legend(
-            handles=handles, handlelength=3.2, columnspacing=1.6, **where
+            handles=handles,
+            loc="outside lower center",
+            ncols=ncols,
+            handlelength=3.2,
+            columnspacing=1.6,
         )
         if ncols == 1 or legend.get_window_extent().width <= figure.bbox.width:
-            return
+            return math.ceil(len(handles) / ncols)
         legend.remove()
+    return 0
 
 
-def _caption_of(panels: Sequence[Panel]) -> str:
-    """Return what there is to say, with the letters of the panels that it is true
-    of.
-    """
-    notes: dict[str, list[str]] = {}
-    for place, panel in enumerate(panels):
-        for note in panel.notes:
-            notes.setdefault(note, []).append(chr(97 + place))
-    places = {
-        note: f"({', '.join(its)}) " * (len(its) < len(panels))
-        for note, its in notes.items()
-    }
-    return " ".join(f"{place}{note}." for note, place in places.items())
+def _add_own_legend(axes: Axes, looks: Mapping[str, Look], points: float) -> None:
+    """Add a legend of one panel below the name of its axis."""
+    figure: Any = axes.figure
+    below_name = ScaledTranslation(0, -3.5 * points / 72, figure.dpi_scale_trans)
+    axes.legend(
+        handles=_handles(looks),
+        loc="upper center",
+        fontsize="small",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + below_name,
+    )

@@ -12,7 +12,7 @@ from zlib import crc32
 from matplotlib import rc_context, rcdefaults, rcParams
 
 from cbm_cli.grid.words import with_name
-from cbm_cli.results.selection import Key
+from cbm_cli.results.columns import Key
 from cbm_cli.text import harmless
 
 # Okabe & Ito's colours and four of Paul Tol's, which differ with every common colour
@@ -56,6 +56,22 @@ LARGEST = 1e150  # number that is drawn: the squares of larger ones are infinite
 _FONT = "STIXGeneral"
 _FORMULAS = ("offsets", "sampler", "learning_rate")  # settings that are set as formulas
 
+# Matplotlib's settings
+_SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize")
+_WIDTHS = (
+    "axes.linewidth",
+    "xtick.major.width",
+    "ytick.major.width",
+    "xtick.minor.width",
+)
+_STYLE: dict[str, Any] = {"font.family": [_FONT, "DejaVu Sans"]}
+_STYLE |= {"mathtext.fontset": "stix", "legend.frameon": False}
+_STYLE |= {"axes.spines.top": False, "axes.spines.right": False}
+_STYLE |= {"axes.xmargin": 0.02, "axes.ymargin": 0.04, "lines.markersize": 4.0}
+_STYLE |= {"xtick.labelsize": "small", "ytick.labelsize": "small"}
+# Texts stay texts
+_STYLE |= {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"}
+
 Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib names them
 
 
@@ -64,20 +80,14 @@ def scheme_look(scheme: str) -> Look:
     and ``_s``.
     """
     letters = re.split("[_^]", scheme, maxsplit=1)[0]
-    short = (
-        letters[:2] if len(set(letters)) == 1 else letters
-    )  # a DBM's 000 looks like 00
-    spare = crc32(short.encode())
-    others = (
-        OTHER_COLOURS[spare % len(OTHER_COLOURS)],
-        MARKERS[spare // 16 % len(MARKERS)],
-    )
-    colour, marker = SCHEMES.get(short, others)
-    return {
-        "color": colour,
-        "marker": marker,
-        "linestyle": DASHES[2 * ("^l" in scheme) + ("_s" in scheme)],
-    }
+    if len(set(letters)) == 1:
+        letters = letters[:2]  # a DBM's 000 looks like 00
+    spare = crc32(letters.encode())
+    colour = OTHER_COLOURS[spare % len(OTHER_COLOURS)]
+    marker = MARKERS[spare // 16 % len(MARKERS)]
+    colour, marker = SCHEMES.get(letters, (colour, marker))
+    variant = ("_s" in scheme) + 2 * ("^l" in scheme)
+    return {"color": colour, "marker": marker, "linestyle": DASHES[variant]}
 
 
 def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
@@ -85,21 +95,27 @@ def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
     lines look alike.
     """
     looks: dict[Key, Look] = {}
-    for i, key in enumerate(keys):
-        colour, marker = (
-            OTHER_COLOURS[i % len(OTHER_COLOURS)],
-            MARKERS[i % len(MARKERS)],
-        )
-        look = {"color": colour, "marker": marker, "linestyle": "-"}
+    for place, key in enumerate(keys):
+        look = {
+            "color": OTHER_COLOURS[place % len(OTHER_COLOURS)],
+            "marker": MARKERS[place % len(MARKERS)],
+            "linestyle": "-",
+        }
         if "offsets" in columns:
             look = scheme_look(key[columns.index("offsets")])
-        variants = product([look["marker"], *MARKERS], [*DASHES[2:], *DASHES[1::-1]])
-        while look in looks.values():
-            look = look | dict(
-                zip(("marker", "linestyle"), next(variants), strict=True)
-            )
-        looks[key] = look
+        looks[key] = _unlike(look, list(looks.values()))
     return looks
+
+
+def _unlike(look: Look, looks: Sequence[Look]) -> Look:
+    """Return a look, with another marker or other dashes if a line has it already."""
+    markers = [look["marker"], *MARKERS]
+    dashes = [*DASHES[2:], *DASHES[1::-1]]
+    for marker, linestyle in product(markers, dashes):
+        if look not in looks:
+            break
+        look = look | {"marker": marker, "linestyle": linestyle}
+    return look
 
 
 def named(column: str, value: str) -> str:
@@ -114,10 +130,11 @@ def names_of(columns: Sequence[str], key: Key) -> str:
     """Return the values of some settings as a picture names them; a metric is named on
     the axis.
     """
-    pairs = zip(columns, key, strict=True)
-    return ", ".join(
-        filter(None, (named(*pair) for pair in pairs if pair[0] != "metric"))
-    )
+    words = []
+    for column, setting in zip(columns, key, strict=True):
+        if column != "metric":
+            words.append(named(column, setting))
+    return ", ".join(word for word in words if word)
 
 
 def plain(text: str) -> str:
@@ -139,31 +156,10 @@ def own_style(points: float = 10.0, **more: Any) -> Iterator[None]:
     """Make figures in the style of a journal, not the user's; their texts stay text in
     files.
     """
-    sizes = dict.fromkeys(
-        ("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points
-    )
-    widths = (
-        "axes.linewidth",
-        "xtick.major.width",
-        "ytick.major.width",
-        "xtick.minor.width",
-    )
-    style: Any = dict(
-        **{"font.family": [_FONT, "DejaVu Sans"], "mathtext.fontset": "stix"},
-        **{
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "legend.frameon": False,
-        },
-        **{
-            "xtick.labelsize": "small",
-            "ytick.labelsize": "small",
-            "lines.markersize": 4.0,
-        },
-        **{"axes.xmargin": 0.02, "axes.ymargin": 0.04},
-        **{"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"},
-    )
+    style: Any = {**_STYLE, **dict.fromkeys(_SIZES, points), **more}
+    for name in _WIDTHS:
+        style.setdefault(name, 0.6)
     with rc_context():
         rcdefaults()
-        rcParams.update(style | sizes | dict.fromkeys(widths, 0.6) | more)
+        rcParams.update(style)
         yield

@@ -96,7 +96,7 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
     ):
         assert row == [name, one + told[place], other + told[place + 1]]
     assert len(table.all("b")) == sum(cell["bold"] for cell in cells)
-    assert page.words.count("small letters") == 1
+    assert page.words.count("Small print") == 1
     names, *lines = listed.rows()
     frame = pd.DataFrame(lines, columns=names).set_index(
         ["offsets", "sampler", "learning rate"]
@@ -104,8 +104,8 @@ def test_the_table_is_that_of_cbm_table_and_all_cells_are_listed(made, page):
     assert [*frame["trials"]] == ["6 of 6"] * len(cells)
     for cell in cells:
         key = SHOWN[cell["offsets"]], SHOWN[cell["sampler"]], f"{cell['learning_rate']}"
-        mean = frame[names[names.index("trials") + 1]][key]
-        assert float(mean) == pytest.approx(cell["mean"], rel=1e-5)
+        mean, spread = frame.loc[key, ["train log-likelihood (max)", "±"]]
+        assert (mean, spread) == (f"{cell['mean']:.2f}", f"{cell['std']:.2f}")
 
 
 def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import draw
+from cbm_cli.report.options import Options
 from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials

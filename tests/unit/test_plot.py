@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from cbm_cli.errors import IncompleteError
-from cbm_cli.report.chosen import Options
 from cbm_cli.report.curves import _running_mean
 from cbm_cli.report.kinds import draw
+from cbm_cli.report.options import Options
 from cbm_cli.report.panels import Panel, compose
 from cbm_cli.report.style import DASHES, SCHEMES, looks_of, scheme_look
 from numpy.testing import assert_allclose

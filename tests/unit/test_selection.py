@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from cbm_cli.grid.read import read_grid
-from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import draw
+from cbm_cli.report.options import Options
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
