@@ -225,7 +225,7 @@ def test_hostile_strings_stay_text(results, opened):
     def change(manifest):
         manifest.update(description=EVIL)
         for cell in manifest["cells"]:
-            cell |= {"data": EVIL, "init": EVIL + cell["offsets"]}
+            cell["settings"]["data"] = {"path": "rows.npy", "name": EVIL}
 
     change_manifest(evil / "bars", change)
     page = opened(written(evil))
