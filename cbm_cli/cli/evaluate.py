@@ -85,13 +85,13 @@ def evaluate(
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
-    MODEL, one or several, is a machine of any kind: an NPZ file (docs/machines.md), or
-    RUN:TRIAL, as `cbm best` prints it. cbm evaluates it on all parts of --data. Without
-    --data, --exact and --ais print log Z alone. In a results folder, cbm evaluates
-    every trial on all parts of its own data, prints the mean of each cell, and adds
-    columns to summary.csv. If you interrupt it, the same command continues. Diverged
-    and damaged trials are named and left out. Then, or if no trial is finished, the
-    exit code is 3.
+    MODEL, one or several, is a machine of any kind: an NPZ file as `cbm export --help`
+    describes it, or RUN:TRIAL, as `cbm best` prints it. cbm evaluates it on all parts
+    of --data. Without --data, --exact and --ais print log Z alone. In a results folder,
+    cbm evaluates every trial on all parts of its own data, prints the mean of each
+    cell, and adds columns to summary.csv. If you interrupt it, the same command
+    continues. Diverged and damaged trials are named and left out. Then, or if no trial
+    is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais
     the bound with its log Z. For an auto encoder, which has no likelihood, cbm prints

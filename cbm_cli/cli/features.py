@@ -27,7 +27,7 @@ def features(
 
     MODEL is a machine of any kind: an NPZ file, or RUN:TRIAL, as `cbm best` prints it.
     The file holds the activity of every unit of a hidden layer given every row, and is
-    a data set itself (docs/machines.md). cbm prints the mean activity of each layer
+    a data set itself. cbm prints the mean activity of each layer
     given the training part, and the share of units that are nearly always off or on.
     `cbm plot filters MODEL` draws filters, `cbm plot activity MODEL` activities.
     """

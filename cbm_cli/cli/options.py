@@ -201,7 +201,7 @@ select = click.option(
     callback=read_pairs,
     help="Only cells with one of these values; can be repeated.",
 )
-choose = settings("--choose", "Settings of which a cell shows the best value on --by.")
+choose = settings("--choose", "Settings to choose in each cell by the mean on --by.")
 by = click.option(
     "--by",
     type=click.Choice(["valid", "train", "test"]),

@@ -56,7 +56,7 @@ def _limits(name: str, help: str) -> Any:
     callback=_read_size,
     help="Width in a journal, or inches.",
 )
-@click.option("--title", help="Title in place of the settings; an empty one: none.")
+@click.option("--title", help='Title in place of the settings; "" for none.')
 @options.select
 @options.choose
 @options.by
@@ -73,7 +73,7 @@ def _limits(name: str, help: str) -> Any:
 @click.option(
     "--x",
     metavar="updates|epochs|seconds|gradient-steps|SETTING",
-    help="The x axis; of the kind settings: a numeric one.",
+    help="X axis; of the kind settings a numeric setting.",
 )
 @_limits("--xlim", "Ends of the x axis.")
 @_limits("--ylim", "Ends of the y axis.")

@@ -19,7 +19,7 @@ from cbm_cli.cli.target import Target, results_and
 def report(target: Target, output: Path) -> None:
     """Write one HTML page of results.
 
-    It shows tables, which a click on a head sorts, curves, settings, versions,
+    It shows sortable tables, curves, settings, versions,
     unfinished trials, and why trials failed.
     """
     from cbm_cli.report.page import write_report

@@ -56,12 +56,12 @@ def sample(
 ) -> None:
     """Draw samples from a machine.
 
-    MODEL is a Boltzmann machine of any depth: an NPZ file (docs/machines.md), or
-    RUN:TRIAL, as `cbm best` prints it. The file has the arrays samples, means and
-    hidden. For a deep machine, samples and means are of the visible layer, and hidden
-    has the odd layers (1, 3, ...) side by side. At most 100 chains run side by side
-    from random states, and give samples in turn. `cbm plot samples MODEL` draws
-    samples.
+    MODEL is a Boltzmann machine of any depth: an NPZ file as `cbm export --help`
+    describes it, or RUN:TRIAL, as `cbm best` prints it. The file has the arrays
+    samples, means and hidden. For a deep machine, samples and means are of the visible
+    layer, and hidden has the odd layers (1, 3, ...) side by side. At most 100 chains
+    run side by side from random states, and give samples in turn. `cbm plot samples
+    MODEL` draws samples.
 
     --given completes rows: cbm keeps entries of 0 or 1, and samples entries that are
     empty or ? in text, or NaN in an NPZ file. Sample i completes row i modulo the

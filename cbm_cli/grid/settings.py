@@ -265,8 +265,8 @@ class WeightDecay(Frozen):
     """
 
     short = ("l2",)
-    l1: NotNegative = about(0.0, "Share of the signs of the weights")
-    l2: NotNegative = about(0.0, "Share of the weights")
+    l1: NotNegative = about(0.0, "L1 factor, of the signs of the weights")
+    l2: NotNegative = about(0.0, "L2 factor, of the weights")
 
 
 class GradientChoice(Frozen):
@@ -284,7 +284,7 @@ class GradientChoice(Frozen):
         0.0, "natural: added to the diagonal of the Fisher matrix"
     )
     scale_to: Literal["none", "standard", "centered"] = about(
-        "none", "Gradient whose length a step has"
+        "none", "Rescale steps to the length of this gradient"
     )
 
 
@@ -460,7 +460,9 @@ class Settings(Frozen):
     learning_rate: LearningRate = Field(
         description="A number, or a rate that decays or changes in steps"
     )
-    momentum: Share = about(0.0, "Share of the last step that is added to the next one")
+    momentum: Share = about(
+        0.0, "Factor on the last step, which is added to the next one"
+    )
     weight_decay: WeightDecay = about(
         WeightDecay(), "Shrinks the weights; a number is l2"
     )
@@ -771,7 +773,7 @@ class TableSpec(Frozen):
         None, "Which value over training; default: best-valid, or max"
     )
     choose: ColumnNames = about(
-        (), "Settings of which each cell shows the best value, by a part"
+        (), "Settings to choose in each cell by the mean on a part"
     )
     by: Literal["valid", "train", "test"] | None = about(
         None, "The part that choose goes by; default: valid"

@@ -82,7 +82,7 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
     if exists and not zipfile.is_zipfile(source):
         raise CbmError(
             f"{path}: is not a machine file, which is an NPZ file of weights_0, "
-            "biases_0 and biases_1 (docs/machines.md), or it is damaged"
+            "biases_0 and biases_1 (see cbm export --help), or it is damaged"
         )
     names = {f"{name}_{layer}" for name in _BY_LAYER for layer in range(_DEEPEST)}
     arrays = read_npz(source, names | {"kind", "names"}, str(path))
