@@ -22,10 +22,9 @@ def export(target: Target, output: Path) -> None:
     \b
     The file is an NPZ file. Layer 0 is visible; an rbm has the layers 0 and 1.
       kind         rbm (default), dbm or auto-encoder
-      weights_0    weights between layers 0 and 1, (n_0, n_1); weights_1, ...
-      biases_0     biases of layer 0; biases_1, ... They belong to the
-                   centered energy, in which offsets are subtracted.
-      offsets_0    offsets of layer 0; offsets_1, ...; default: zero
+      weights_l    weights between layers l and l + 1, (n_l, n_l+1)
+      biases_l     biases of layer l, of the energy with offsets subtracted
+      offsets_l    offsets of layer l; default: zero
       names        names of the visible units; default: none
     """
     from cbm_cli.results.folder import find_machine
