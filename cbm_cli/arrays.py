@@ -1,8 +1,8 @@
 """Arrays in NPY and NPZ files, which may be hostile: damaged, huge and pickled ones are
 refused.
 
-A file costs no more memory than the arrays that are asked for, and they no more than
-`MOST_BYTES`.
+Of an NPZ file only the arrays that are asked for are read, and a copy of the largest of
+them. They have at most `MOST_BYTES`, and so has a file.
 """
 
 import io
@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from stat import S_ISREG
 from sys import maxunicode
-from typing import IO, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -38,51 +38,77 @@ class Header(NamedTuple):
 def read_npz(
     source: Path | BinaryIO, names: Collection[str] | None = None, where: str = ""
 ) -> dict[str, NDArray]:
-    """Return the arrays of an NPZ file by name: all, or those of ``names`` that are
-    there.
+    """Return the arrays of an NPZ file by name.
 
-    Raises CbmError, which begins with ``where`` (default: the path), if the file is
-    missing, damaged, holds anything but plain arrays among those that are asked for, or
-    more of them than `MOST_BYTES`.
+    Parameters
+    ----------
+    source : Path or binary file
+        The file.
+    names : collection of str, optional
+        Only those of these names that are there.
+    where : str
+        What messages begin with; default: the path.
+
+    Raises
+    ------
+    CbmError
+        The file is missing, damaged, holds anything but plain arrays among those that
+        are asked for, or more of them than `MOST_BYTES`.
+
+    Examples
+    --------
+    >>> file = io.BytesIO(npz_of({"x": np.arange(3), "y": np.zeros(2)}))
+    >>> read_npz(file, ["x"])
+    {'x': array([0, 1, 2])}
     """
-    with located(where or (source if isinstance(source, Path) else ""), "NPZ"):
-        archive = zipfile.ZipFile(
-            io.BytesIO(content_of(source)) if isinstance(source, Path) else source
-        )
-        members = {
-            name: one
-            for name, one in _members(archive).items()
-            if names is None or name in names
-        }
-        check_size(sum(member.file_size for member in members.values()))
-        arrays = {}
-        for name, member in members.items():
-            with located(member.filename, "NPY"):
-                arrays[name] = read_npy(archive.read(member))
-        return arrays
+    place: object = where
+    if isinstance(source, Path) and not where:
+        place = source
+    with located(place, "NPZ"):
+        if isinstance(source, Path):
+            _check_file(source)
+        with zipfile.ZipFile(source) as archive:
+            members = _members(archive)
+            if names is not None:
+                members = {name: members[name] for name in members if name in names}
+            check_size(sum(member.file_size for member in members.values()))
+            arrays = {}
+            for name, member in members.items():
+                with located(member.filename, "NPY"):
+                    arrays[name] = read_npy(archive.read(member))
+    return arrays
 
 
 def npz_of(arrays: Mapping[str, NDArray]) -> bytes:
     """Return an NPZ file like that of `numpy.savez`, which takes twice as long for
     small arrays.
+
+    Examples
+    --------
+    >>> len(npz_of({"x": np.arange(3)}))
+    260
     """
-    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
-            entry = zipfile.ZipInfo(
-                f"{name}.npy"
-            )  # of 1980, so that the same arrays are the same bytes
+            # of 1980, so that the same arrays are the same bytes
+            entry = zipfile.ZipInfo(f"{name}.npy")
             entry.external_attr = 0o600 << 16  # who may read the unpacked file
-            archive.writestr(
-                entry, _header_of(array.dtype, array.shape) + array.tobytes()
-            )
+            header = _header_of(array.dtype, array.shape)
+            archive.writestr(entry, header + array.tobytes())
     return stream.getvalue()
 
 
 @lru_cache
 def _header_of(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
     """The header of an NPY file of an array in C's order."""
-    facts = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    npy.write_array_header_1_0(stream := io.BytesIO(), facts)
+    header = {
+        "descr": npy.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    stream = io.BytesIO()
+    npy.write_array_header_1_0(stream, header)
     return stream.getvalue()
 
 
@@ -106,39 +132,37 @@ def read_npy(content: bytes) -> NDArray:
     header = _header(stream)
     if header.dtype.hasobject:
         raise CbmError(
-            "holds pickled objects; save plain arrays, since reading objects can "
-            "run "
+            "holds pickled objects; save plain arrays, since reading objects can run "
             "code"
         )
-    values, size = (
-        memoryview(content)[stream.tell() :],
-        prod(header.shape) * header.dtype.itemsize,
-    )
+    values = memoryview(content)[stream.tell() :]
+    size = prod(header.shape) * header.dtype.itemsize
     if len(values) != size:
         raise ValueError(f"{len(values):,} bytes of the {size:,} in its header")
-    if (
-        header.dtype.kind == "U"
-        and (np.frombuffer(values, f"{header.dtype.str[0]}u4") > maxunicode).any()
-    ):
-        raise ValueError("text of characters that do not exist")
-    array = np.ndarray(
-        header.shape, header.dtype, values, order="F" if header.by_columns else "C"
-    )
-    return array.copy("K")
+    if header.dtype.kind == "U":
+        letters = np.frombuffer(values, f"{header.dtype.str[0]}u4")
+        if (letters > maxunicode).any():
+            raise ValueError("text of characters that do not exist")
+    order: Any = "F" if header.by_columns else "C"
+    return np.ndarray(header.shape, header.dtype, values, order=order).copy("K")
 
 
 def content_of(path: Path) -> bytes:
     """Return the bytes of a file; OSError also for huge ones, and for pipes, which may
     have no end.
     """
-    found = path.stat()
-    if not S_ISREG(found.st_mode):
-        raise OSError(EINVAL, "Is not a plain file")
-    if found.st_size > MOST_BYTES:
-        raise OSError(
-            EFBIG, f"Has {found.st_size:,} bytes; the limit is {MOST_BYTES:,}"
-        )
+    _check_file(path)
     return path.read_bytes()
+
+
+def _check_file(path: Path) -> None:
+    """Raise OSError for what is not a plain file, and for a huge one."""
+    status = path.stat()
+    if not S_ISREG(status.st_mode):
+        raise OSError(EINVAL, "Is not a plain file")
+    if status.st_size > MOST_BYTES:
+        size = f"{status.st_size:,}"
+        raise OSError(EFBIG, f"Has {size} bytes; the limit is {MOST_BYTES:,}")
 
 
 @contextmanager
@@ -165,15 +189,17 @@ def located(where: object, kind: str) -> Iterator[None]:
 def check_size(size: int) -> None:
     """Raise CbmError for more bytes than `MOST_BYTES`."""
     if size > MOST_BYTES:
-        told = f"unpacks to {size:,} bytes; the limit is {MOST_BYTES:,}"
-        raise CbmError(f"{told}; use fewer rows or columns")
+        limit = f"the limit is {MOST_BYTES:,}; use fewer rows or columns"
+        raise CbmError(f"unpacks to {size:,} bytes; {limit}")
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    names = (
-        member for member in archive.infolist() if member.filename.endswith(".npy")
-    )
-    return {member.filename.removesuffix(".npy"): member for member in names}
+    """Return the members of an archive that are arrays, by name."""
+    members = {}
+    for member in archive.infolist():
+        if member.filename.endswith(".npy"):
+            members[member.filename.removesuffix(".npy")] = member
+    return members
 
 
 def _header(stream: IO[bytes]) -> Header:

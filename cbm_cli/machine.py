@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.datasets.tables import columns_in_order, table_of
+from cbm_cli.datasets.formats import reading
+from cbm_cli.datasets.tables import given_values, rows_in_memory, units_for
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import machine_arrays, read_machine, write_arrays
@@ -38,6 +38,7 @@ from cbm_cli.machines.samples import CHAINS, draw, draw_given, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import free_energy, sigmoid, visible_mean
 
+_OF_LOG_Z = ("exact", "ais")  # methods
 _BLOCK = 10_000  # rows that are widened to float64 at a time
 
 
@@ -46,8 +47,9 @@ class TrainedMachine:
     """A restricted or deep Boltzmann machine, or an auto encoder, of n_0 visible units.
 
     Rows ``X`` are arrays (n, n_0), dense or sparse, of values from 0 to 1; ValueError
-    for other shapes, types and values. Energies are those of the plain machine, with
-    the offsets taken into the biases.
+    for other shapes, types and values. If the machine and a data frame have names, the
+    columns with the machine's names are taken, and others are ignored. Energies are
+    those of the plain machine, with the offsets taken into the biases.
 
     Attributes
     ----------
@@ -109,10 +111,10 @@ class TrainedMachine:
             log_z = self.log_partition(method, data=x, **how)
         if self.kind == "dbm" and method == "ais":
             return bounds_of(flatten(self.parameters), x, 1.0, Method(**how))[0] - log_z
-        found = -self.free_energy(x) - log_z
-        return (
-            np.minimum(found, 0) if method == "exact" else found
-        )  # rounding makes no p(x) exceed 1
+        scores = -self.free_energy(x) - log_z
+        if method == "exact":  # rounding makes no p(x) exceed 1
+            return np.minimum(scores, 0)
+        return scores
 
     def log_partition(
         self,
@@ -132,16 +134,14 @@ class TrainedMachine:
         error and the proved lower bound.
         """
         self._check_method(method)
-        how, parts = (
-            Method(method, temperatures, runs, seed=seed),
-            no_parts(self.sizes[0]),
-        )
+        how = Method(method, temperatures, runs, seed=seed)
+        parts = no_parts(self.sizes[0])
         if method == "ais" and data is not None:
             parts = parts_of(as_bytes(self._rows(data)), how)
-        flat = flatten(
-            self.parameters, np.float64 if method == "exact" else np.float32, repr(self)
-        )
-        return self._evaluated(flat, parts, how)[0]["log_z"]
+        precision = np.float64 if method == "exact" else np.float32
+        flat = flatten(self.parameters, precision, repr(self))
+        answer, _ = self._evaluated(flat, parts, how)
+        return answer["log_z"]
 
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
         """Return what ``cbm evaluate --json`` prints: log Z and its errors,
@@ -151,11 +151,10 @@ class TrainedMachine:
         ``temperatures``, ``runs``, ``rows`` and ``seed``. Grey values are rounded to
         multiples of 1/255, as in training.
         """
-        chosen, data = Method(method, **how), as_bytes(self._rows(X))
-        common, by_part = self._evaluated(
-            self.parameters, parts_of(data, chosen), chosen
-        )
-        return common | by_part["train"]
+        chosen = Method(method, **how)
+        parts = parts_of(as_bytes(self._rows(X)), chosen)
+        answer, by_part = self._evaluated(self.parameters, parts, chosen)
+        return answer | by_part["train"]
 
     def free_energy(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return F(x) = -log sum_h exp(-E(x, h)) of each row in nats, (n,), so that log
@@ -172,11 +171,11 @@ class TrainedMachine:
             )
             return -exact_scores(flatten(self.parameters), x)
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        blocks = (
-            x[start : start + _BLOCK].astype(np.float64)
-            for start in range(0, len(x), _BLOCK)
-        )
-        return np.concatenate([free_energy(block, W, b, c) for block in blocks])
+        energies = []
+        for start in range(0, len(x), _BLOCK):
+            block = x[start : start + _BLOCK].astype(np.float64)
+            energies.append(free_energy(block, W, b, c))
+        return np.concatenate(energies)
 
     def pseudo_likelihood(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats,
@@ -196,8 +195,9 @@ class TrainedMachine:
         ``layer`` counts from 1; default: the last one. Deep Boltzmann machines use mean
         field.
         """
-        place = representations.layer_of(self.parameters, layer) - 1
-        return representations.represent(self.parameters, self._rows(X))[0][place]
+        number = representations.layer_of(self.parameters, layer)
+        layers, _ = representations.represent(self.parameters, self._rows(X))
+        return layers[number - 1]
 
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the visible means given the mean hidden activities of each row, (n,
@@ -205,9 +205,8 @@ class TrainedMachine:
         """
         machine = self.parameters
         if self.kind != "auto-encoder":
-            return visible_mean(
-                self.transform(X, 1), machine.weights[0], machine.biases[0]
-            )
+            hidden = self.transform(X, 1)
+            return visible_mean(hidden, machine.weights[0], machine.biases[0])
         y: NDArray[Any] = self.transform(X)
         biases = machine.biases[0], *machine.decoder_biases
         for W, d in zip(reversed(machine.weights), reversed(biases), strict=True):
@@ -219,7 +218,7 @@ class TrainedMachine:
         n: int | None = None,
         seed: int = 1,
         *,
-        given: ArrayLike | None = None,
+        given: Any = None,
         sampler: str = "PT_10",
         steps: int = 1000,
         chains: int = CHAINS,
@@ -231,36 +230,37 @@ class TrainedMachine:
 
         ``chains`` run side by side, each with ``steps`` sweeps before each of its
         samples, from random states or from the rows ``start``. Rows ``given`` (R, n_0)
-        of zeros, ones and NaN are completed: what is NaN is sampled given the rest, in
+        of zeros, ones and gaps are completed: gaps are sampled given the rest, in
         sample i of row i % R, by ``chains`` of each row; n is R by default, and 100
-        without them. The bytes are those of ``cbm sample`` with the same options.
+        without them. Gaps are NaN, None, pandas.NA or masked entries of lists, arrays
+        and data frames. The bytes are those of ``cbm sample`` with the same options.
         """
         self._check_method()
         check_whole("sample", 1, n=n, chains=chains, steps=steps)
         check_whole("sample", 0, seed=seed)
-        rows = None if start is None else as_bytes(self._rows(start))
-        begin = None if rows is None else (rows.train, 1 / rows.levels)
-        how: dict[str, Any] = {
+        chain_options: dict[str, Any] = {
             "chains": chains,
             "steps": steps,
             "seed": seed,
-            "start": begin,
         }
+        if start is not None:
+            rows = as_bytes(self._rows(start))
+            chain_options["start"] = rows.train, 1 / rows.levels
         machine, parsed = flatten(self.parameters), parse_sampler(sampler)
         if given is None:
-            found = draw(machine, parsed, n or 100, **how)
+            samples = draw(machine, parsed, n or 100, **chain_options)
         else:
-            found = draw_given(
-                machine, parsed, n, np.asarray(given, np.float64), "given", **how
-            )
-        return found.means if means else found.samples
+            with reading("given"):
+                values = given_values(rows_in_memory(given), self.names, repr(self))
+            samples = draw_given(machine, parsed, n, values, "given", **chain_options)
+        return samples.means if means else samples.samples
 
     def filters(self, layer: int = 1) -> NDArray[np.float32]:
         """Return the filters of a hidden layer's units, projected to the visible units,
         (n_l, n_0).
         """
-        place = representations.layer_of(self.parameters, layer) - 1
-        return representations.filters(self.parameters)[place]
+        number = representations.layer_of(self.parameters, layer)
+        return representations.filters(self.parameters)[number - 1]
 
     def save(self, path: str | PathLike) -> None:
         """Write a machine file (docs/machines.md), which `load` and the commands
@@ -272,28 +272,26 @@ class TrainedMachine:
         """Return X as an array of numbers if it is a (n, n_0) array of values in [0,
         1].
 
-        Columns of a data frame are put into the order of the names of the visible
-        units.
+        Of a data frame the columns with the names of the visible units are taken.
         """
         n = self.sizes[0]
         if hasattr(X, "columns"):
-            X = columns_in_order(
-                table_of(X, Columns("all")), self.parameters.names, n, repr(self)
-            ).values
+            X = units_for(X, self.names, n, repr(self)).values
         x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
-            expected = (
-                f"the machine has {n} visible units: expected numbers of shape (n, {n})"
-            )
             raise ValueError(
-                f"X is an array of {x.dtype} of shape {x.shape}; {expected}"
+                f"X is an array of {x.dtype} of shape {x.shape}; the machine has {n} "
+                f"visible units: expected numbers of shape (n, {n})"
             )
-        if not len(x) or not (x.min() >= 0 and x.max() <= 1):
-            found = f"from {x.min()} to {x.max()}" if len(x) else "in no row"
+        if not len(x):
             raise ValueError(
-                f"X has values {found}; expected one row or more, with values "
-                "from 0 "
+                "X has values in no row; expected one row or more, with values from 0 "
                 "to 1"
+            )
+        if not (x.min() >= 0 and x.max() <= 1):
+            raise ValueError(
+                f"X has values from {x.min()} to {x.max()}; expected one row or more, "
+                "with values from 0 to 1"
             )
         return x.astype(np.uint8) if x.dtype == bool else x
 
@@ -302,37 +300,34 @@ class TrainedMachine:
         none.
         """
         if self.kind == "auto-encoder":
-            what = (
-                "no likelihood, energy or samples; use transform, reconstruct or "
-                "evaluate"
-            )
-            raise CbmError(f"an auto encoder has {what}")
-        if method not in (known := ("exact", "ais")):
             raise CbmError(
-                f"method {method!r} gives no log Z; there are {', '.join(known)}"
+                "an auto encoder has no likelihood, energy or samples; use transform, "
+                "reconstruct or evaluate"
             )
+        if method not in _OF_LOG_Z:
+            methods = ", ".join(_OF_LOG_Z)
+            raise CbmError(f"method {method!r} gives no log Z; there are {methods}")
 
     def _evaluated(
         self, machine: Layered | Flat, parts: Parts, how: Method
     ) -> tuple[Answer, dict[str, Answer]]:
         """Return what `evaluate` of machines does, with a warning if it is doubtful."""
         with one_thread():
-            common, by_part = evaluate(machine, parts, how, repr(self))
-        if doubt := doubt_of(common):
+            answer, by_part = evaluate(machine, parts, how, repr(self))
+        doubt = doubt_of(answer)
+        if doubt:
             warnings.warn(f"{doubt}; use more temperatures", stacklevel=3)
-        return common, by_part
+        return answer, by_part
 
 
 def as_bytes(x: NDArray) -> Dataset:
     """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as
     multiples of 1/255.
     """
-    levels = 1 if ((x == 0) | (x == 1)).all() else 255
-    return Dataset(
-        "rows",
-        np.ascontiguousarray(np.rint(x * float(levels)), np.uint8),
-        levels=levels,
-    )
+    binary = ((x == 0) | (x == 1)).all()
+    levels = 1 if binary else 255
+    rows = np.ascontiguousarray(np.rint(x * float(levels)), np.uint8)
+    return Dataset("rows", rows, levels=levels)
 
 
 def load(path: str | PathLike) -> TrainedMachine:

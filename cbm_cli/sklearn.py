@@ -38,12 +38,10 @@ except ImportError as error:
     ) from None
 
 SCORES = "log-likelihood", "pseudo-likelihood"
-EXACT_BITS = (
-    20  # log Z is exact up to this size of the smaller side, which takes about a second
-)
-
-
+# log Z is exact up to this size of the smaller side, which takes about a second
+EXACT_BITS = 20
 _BLOCK = 10_000  # sparse rows that are filled up at a time
+_TYPES = (np.float64, np.float32)  # of rows
 
 
 class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -57,7 +55,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Parameters
     ----------
     n_components : int
-        Hidden units.
+        Hidden units of the machines that `fit` and the first `partial_fit` make.
     offsets : str
         The scheme: ``00`` is the plain RBM, ``dd^b_s`` centers both layers by moving
         averages of data means.
@@ -72,7 +70,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     n_iter : int
         Epochs of `fit`.
     random_state : int, RandomState or None
-        Seed of initial weights, batches and chains.
+        Seed of initial weights, batches and chains, and of the draws of `gibbs`.
     scores : {"log-likelihood", "pseudo-likelihood"}
         What `score_samples` returns.
     n_jobs : int or None
@@ -87,8 +85,18 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Biases of the plain machine, as those of `sklearn.neural_network.BernoulliRBM`.
     machine_ : TrainedMachine
         The machine with its offsets; ``machine_.save(path)`` writes it.
+    random_state_ : RandomState
+        The generator of `gibbs`, which goes on from call to call.
+
+    Examples
+    --------
+    >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+    >>> rbm = CenteredRBM(n_components=2, random_state=0).fit(rows)
+    >>> rbm.transform(rows).shape, rbm.gibbs(rows).dtype
+    ((100, 2), dtype('bool'))
     """
 
+    components_: NDArray[np.float64]
     _log_z: float | None  # None until a score needs it
     _means: NDArray[np.float64]  # of the rows of the last training
 
@@ -122,6 +130,10 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def partial_fit(self, X: ArrayLike, y: object = None) -> CenteredRBM:
         """Train for one epoch on ``X``, from the machine and the chains of the last
         call.
+
+        As in `sklearn.neural_network.BernoulliRBM`, the machine keeps its hidden units:
+        another ``n_components`` counts for the next `fit`. A training that diverges is
+        not kept.
         """
         state = getattr(self, "_state", None)
         return self._train(self._values(X, reset=state is None), 1, state)
@@ -132,19 +144,20 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """
         check_is_fitted(self)
         x = self._values(X)
-        W, c = (
-            array.astype(x.dtype, copy=False)
-            for array in (self.components_.T, self.intercept_hidden_)
-        )
+        W = self.components_.T.astype(x.dtype, copy=False)
+        c = self.intercept_hidden_.astype(x.dtype, copy=False)
         return hidden_mean(x, W, c)
 
     def gibbs(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Draw hidden and then visible states given each row, (n, n_features)."""
+        """Draw hidden and then visible states given each row, (n, n_features).
+
+        Each call draws other states.
+        """
         check_is_fitted(self)
-        random, p = check_random_state(self.random_state), self.transform(X)
-        h = random.uniform(size=p.shape) < p
+        p = self.transform(X)
+        h = self.random_state_.uniform(size=p.shape) < p
         p = visible_mean(h, self.components_.T, self.intercept_visible_)
-        return random.uniform(size=p.shape) < p
+        return self.random_state_.uniform(size=p.shape) < p
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x) of each row in nats, (n,), or its pseudo-likelihood, as
@@ -164,15 +177,16 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             return self.machine_.pseudo_likelihood(x)
         if self._log_z is None:
             exact = min(self.machine_.sizes) <= EXACT_BITS
+            method = "exact" if exact else "ais"
             with using_cores(effective_n_jobs(self.n_jobs)):
-                self._log_z = self.machine_.log_partition(
-                    "exact" if exact else "ais", data=self._means
-                )
-        blocks = (x[i : i + _BLOCK] for i in range(0, x.shape[0], _BLOCK))
-        dense = (block.toarray() if issparse(block) else block for block in blocks)
-        return np.concatenate(
-            [self.machine_.log_likelihood(block, log_z=self._log_z) for block in dense]
-        )
+                self._log_z = self.machine_.log_partition(method, data=self._means)
+        scores = []
+        for start in range(0, x.shape[0], _BLOCK):
+            block = x[start : start + _BLOCK]
+            if issparse(block):
+                block = block.toarray()
+            scores.append(self.machine_.log_likelihood(block, log_z=self._log_z))
+        return np.concatenate(scores)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean of `score_samples`, by which grid searches choose."""
@@ -190,82 +204,62 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _values(self, X: ArrayLike, reset: bool = False) -> Any:
         """Return rows in float64 or float32, as an array or in SciPy's CSR form."""
-        types = [np.float64, np.float32]
-        x = validate_data(self, X, reset=reset, dtype=types, accept_sparse="csr")
-        if x.min() < 0 or x.max() > 1:
-            found = f"values from {x.min():.4g} to {x.max():.4g} are cut to [0, 1]"
+        x = validate_data(self, X, reset=reset, dtype=list(_TYPES), accept_sparse="csr")
+        low, high = x.min(), x.max()
+        if low < 0 or high > 1:
             warnings.warn(
-                f"{found}; scale them first, as with MinMaxScaler", stacklevel=3
+                f"values from {low:.4g} to {high:.4g} are cut to [0, 1]; scale them "
+                "first, as with MinMaxScaler",
+                stacklevel=3,
             )
             x = x.minimum(1).maximum(0) if issparse(x) else x.clip(0, 1)
         return x
 
-    def _train(self, x: Any, epochs: int, since: Any) -> CenteredRBM:
+    def _train(self, x: Any, epochs: int, state: Any) -> CenteredRBM:
         """Train for some epochs, from a state or from a new machine."""
-        settings = self._settings(epochs, x.shape[0])
-        if issparse(x):  # filled up as bytes only
-            levels = 1 if np.isin(x.data, (0, 1)).all() else 255
-            values = np.rint(x.data.astype(np.float64) * levels).astype(np.uint8)
-            rows = type(x)((values, x.indices, x.indptr), x.shape).toarray()
-            data = Dataset("rows", rows, levels=levels)
-        else:
-            data = as_bytes(x)
+        components = self.n_components if state is None else len(self.components_)
+        settings = self._settings(components, epochs, x.shape[0])
+        data = _dataset_of(x)
         try:
             check(settings, data)
         except CbmError as error:
             raise ValueError(str(error)) from None
-        if since is None:
-            self._seed, self._updates = (
-                int(check_random_state(self.random_state).randint(2**31 - 1)),
-                0,
-            )
+        if state is None:
+            random = check_random_state(self.random_state)
+            self._seed, self._updates = int(random.randint(2**31 - 1)), 0
+            self.random_state_ = check_random_state(self.random_state)
         learner = Learner(settings, data, self._seed)
-        state: Any = learner.start()
-        if since:  # of other chains, where the size of the batch has changed
-            state = since.copy()._replace(h=np.resize(since.h, state.h.shape))
+        new: Any = learner.start()
+        if state:  # of other chains, where the size of the batch has changed
+            new = state.copy()._replace(h=np.resize(state.h, new.h.shape))
         batches = learner.plan.batches
         first = -(-self._updates // batches)  # an epoch of this size of the batch
-        trail = empty_trail(*state.W.shape)
+        trail = empty_trail(*new.W.shape)
         with one_thread(), using_cores(effective_n_jobs(self.n_jobs)):
             for epoch in range(first, first + epochs):
-                learner.advance(state, trail, epoch * batches, (epoch + 1) * batches)
-        self._state, self._updates, self._log_z = (
-            state,
-            (first + epochs) * batches,
-            None,
-        )
+                learner.advance(new, trail, epoch * batches, (epoch + 1) * batches)
+        machine = _in_float64(machine_at(new, settings, learner.sizes))
+        self._state, self._updates, self._log_z = new, (first + epochs) * batches, None
         self._means = np.asarray(x.mean(axis=0, dtype=np.float64)).reshape(1, -1)
-        machine = machine_at(state, settings, learner.sizes)
-        weights, biases, offsets = (
-            tuple(a.astype(np.float64) for a in arrays) for arrays in machine[1:4]
-        )
-        if not all(np.isfinite(array).all() for array in (*weights, *biases, *offsets)):
-            raise ValueError(
-                "training has diverged; use a lower learning_rate or another "
-                "scheme "
-                "of offsets"
-            )
-        self.machine_ = TrainedMachine(Layered("rbm", weights, biases, offsets))
-        self.components_, (self.intercept_visible_, self.intercept_hidden_) = (
-            weights[0].T.copy(),
-            biases,
-        )
+        self.machine_ = TrainedMachine(machine)
+        self.components_ = machine.weights[0].T.copy()
+        self.intercept_visible_, self.intercept_hidden_ = machine.biases
         return self
 
-    def _settings(self, epochs: int, rows: int) -> Settings:
+    def _settings(self, components: Any, epochs: int, rows: int) -> Settings:
         """Return the parameters as settings of a grid; ValueError that names the one
         that is wrong.
         """
         for name in ("n_components", "batch_size", "n_iter"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < 1:
+            number = getattr(self, name)
+            if not isinstance(number, Integral) or number < 1:
                 raise ValueError(
-                    f"{name} must be a whole number of 1 or more, not {value!r}"
+                    f"{name} must be a whole number of 1 or more, not {number!r}"
                 )
         try:
             return Settings(
                 data={"path": "X"},
-                model={"kind": "rbm", "hidden": int(self.n_components)},
+                model={"kind": "rbm", "hidden": int(components)},
                 offsets=self.offsets,
                 sampler=self.sampler,
                 learning_rate=self.learning_rate,
@@ -275,7 +269,29 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             )
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            place = "".join(f"{name}: " for name in problem["loc"][:1])
+        field = "".join(f"{name}: " for name in problem["loc"][:1])
+        raise ValueError(field + problem["msg"].removeprefix("Value error, "))
+
+
+def _dataset_of(x: Any) -> Dataset:
+    """Return rows as training holds them; sparse ones are filled up as bytes only."""
+    if not issparse(x):
+        return as_bytes(x)
+    levels = 1 if np.isin(x.data, (0, 1)).all() else 255
+    values = np.rint(x.data.astype(np.float64) * levels).astype(np.uint8)
+    rows = type(x)((values, x.indices, x.indptr), x.shape).toarray()
+    return Dataset("rows", rows, levels=levels)
+
+
+def _in_float64(machine: Layered) -> Layered:
+    """Return a machine of float64; ValueError where training has diverged."""
+    arrays = {}
+    for name in ("weights", "biases", "offsets"):
+        layers = [array.astype(np.float64) for array in getattr(machine, name)]
+        if not all(np.isfinite(array).all() for array in layers):
             raise ValueError(
-                place + problem["msg"].removeprefix("Value error, ")
-            ) from None
+                "training has diverged; use a lower learning_rate or another scheme of "
+                "offsets"
+            )
+        arrays[name] = tuple(layers)
+    return Layered("rbm", arrays["weights"], arrays["biases"], arrays["offsets"])

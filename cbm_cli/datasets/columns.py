@@ -190,7 +190,8 @@ def _places_of_units(units: Names, names: Sequence[str]) -> list[int]:
     places = {name: place for place, name in enumerate(names)}
     for unit in units:
         if unit not in places:
-            hint = did_you_mean(unit, names)
+            others = [name for name in names if name and name not in units]
+            hint = did_you_mean(unit, others) if others else ""
             raise FieldError(f"has no column {unit}, which the machine has{hint}")
         if list(names).count(unit) > 1:
             raise FieldError(f"has several columns {unit}; the machine has one")

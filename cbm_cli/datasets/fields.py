@@ -91,7 +91,8 @@ def printable(text: str) -> str:
 
 def _no_number(flag: Any) -> Any:
     """Refuse 0 and 1 for true and false: they may be meant as numbers of lines."""
-    if not isinstance(flag, bool) and str(flag).strip().isdigit():
+    number = isinstance(flag, int | float) and not isinstance(flag, bool)
+    if number or flag in ("0", "1"):
         raise ValueError(f"must be true or false, not {shortened(str(flag))}")
     return flag
 

@@ -153,7 +153,7 @@ def load_source(
     try:
         return _load(spec, "", width, tuple(names))
     except FieldError as error:
-        message = _in_options(str(error), f"{option}{shlex.quote(name)}")
+        message = _in_options(str(error), option, name)
         raise FieldError(message, error.field) from None
 
 
@@ -408,12 +408,12 @@ def _flipped(dataset: Dataset) -> Dataset:
     return replace(dataset, name=f"flipped-{dataset.name}", **parts)
 
 
-def _in_options(message: str, source: str) -> str:
+def _in_options(message: str, option: str, name: str) -> str:
     """Return a message with fields as a command line has them.
 
     Examples
     --------
-    >>> _in_options("write drop: [id, class]", "--data rows.csv")
+    >>> _in_options("write drop: [id, class]", "--data ", "rows.csv")
     'write drop=id,class, as in --data rows.csv:drop=id,class'
     """
     options = list[str]()
@@ -429,4 +429,4 @@ def _in_options(message: str, source: str) -> str:
     message = _IN_A_GRID.sub(as_option, message)
     if not options:
         return message
-    return f"{message}, as in {source}:{options[0]}"
+    return f"{message}, as in {option}{shlex.quote(f'{name}:{options[0]}')}"

@@ -91,6 +91,46 @@ def rows_of(data: Any) -> Rows:
     return Rows(pd.DataFrame(array), [], image)
 
 
+def rows_in_memory(data: Any) -> Rows:
+    """Return rows of a caller, also of objects, as lists with None.
+
+    Numbers that pandas gives to columns without names are no names.
+
+    Examples
+    --------
+    >>> rows_in_memory([[1, None], [pd.NA, 0]]).frame.isna().to_numpy().tolist()
+    [[False, True], [True, False]]
+    """
+    if isinstance(data, list | tuple):
+        data = np.asarray(data)
+    if isinstance(data, np.ndarray) and data.dtype == object and data.ndim == 2:
+        data = pd.DataFrame(data)
+    rows = rows_of(data)
+    numbered = isinstance(getattr(data, "columns", None), pd.RangeIndex)
+    return replace(rows, names=[]) if numbered else rows
+
+
+def units_for(data: Any, names: Names, width: int, there: str) -> Table:
+    """Return the columns of a data frame that a machine has.
+
+    Parameters
+    ----------
+    data : data frame
+        If it has names, it may hold other columns too.
+    names : tuple of str
+        Names of the machine's visible units, if they have some.
+    width : int
+        The number of visible units.
+    there : str
+        The machine, for messages.
+    """
+    rows = rows_in_memory(data)
+    columns = Columns("all")
+    if names and rows.names:
+        columns = Columns(units=names)
+    return columns_in_order(table_of_rows(rows, columns), names, width, there)
+
+
 def table_of_rows(rows: Rows, columns: Columns = ALL) -> Table:
     """Return the columns of rows that are units; FieldError for values that are no
     finite numbers.

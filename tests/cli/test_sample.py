@@ -6,6 +6,7 @@ from pathlib import Path
 
 import cbm_cli as cbm_package
 import numpy as np
+import pandas as pd
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Image
@@ -18,7 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
 from tests import networks as nets
-from tests.builders import arrays, cbm, holds
+from tests.builders import arrays, cbm, holds, refusal
 from tests.oracles import joint, rbm, states
 from tests.pictures import tiles_of
 
@@ -181,9 +182,53 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
     assert_array_equal(default["samples"], machine.sample(6, steps=5))
 
 
+NAMES = ["north", "east", "south", "west"]
+FRAME = pd.DataFrame(ROWS, columns=NAMES)
+GIVEN = {  # forms of the same rows in Python
+    "masked integers": np.ma.masked_array(np.nan_to_num(ROWS, nan=7), np.isnan(ROWS)),
+    "lists with None": [[None if x != x else int(x) for x in row] for row in ROWS],
+    "objects": np.where(np.isnan(ROWS), pd.NA, ROWS.astype(object)),
+    "pandas.NA": FRAME.astype("Int64"),
+    "objects of a frame": FRAME.astype(object).where(FRAME.notna(), pd.NA),
+    "words of text": FRAME.astype(object).replace({1.0: "1", 0.0: "0"}),
+    "a frame with an index": FRAME.set_index(pd.Index(["a", "b"], name="id")),
+    "a frame with other columns": FRAME[NAMES[::-1]].assign(id=[7, 8], kind="a"),
+    "a frame without names": pd.DataFrame(ROWS),
+}
+
+
+@pytest.mark.parametrize("form", GIVEN)
+@pytest.mark.parametrize("names", [NAMES, ["3", "1", "2", "0"], None])
+def test_rows_to_complete_are_read_from_python_as_from_files(form, names):
+    save(**({"names": np.array(names)} if names else {}))
+    machine, rows = cbm_package.load("m.npz"), GIVEN[form]
+    if names is None and form == "a frame with other columns":
+        return  # which a machine without names cannot tell from the others
+    if isinstance(rows, pd.DataFrame) and "without names" not in form and names:
+        rows = rows.rename(columns=dict(zip(NAMES, names, strict=True)))
+    assert_array_equal(
+        machine.sample(6, 4, given=rows, steps=5),
+        machine.sample(6, 4, given=ROWS, steps=5),
+    )
+
+
+def test_rows_from_python_that_cannot_be_completed_are_refused():
+    save(names=np.array(NAMES))
+    machine = cbm_package.load("m.npz")
+    for rows, told in (
+        (FRAME.drop(columns="east"), "given|no column east"),
+        (FRAME.astype(object).fillna("x"), "given|row 1, column 2|x"),
+        (ROWS[0], "given|(4,)"),
+        (ROWS[:, :3], "given|4|2 x 3"),
+    ):
+        assert holds(refusal(machine.sample, given=rows), told)
+
+
 @pytest.mark.parametrize(
     ("rows", "place"),
     [
+        (b"0.5,1,,0\n", "row 1, column 1 is 0.5"),
+        (b"9,8,7,6\n1,,0,1\n0,,1,2\n", "row 2, column 4 is 2"),  # below names
         ([[1, 0, 1, 0]], "row 1 gives all"),
         ([[1, None, 1, 0], [None] * 4], "row 2 gives no"),
         ([[1, None, 1, 0.5]], "row 1, column 4 is 0.5"),

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+from sklearn.neural_network import BernoulliRBM
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.builders import holds, refusal
@@ -64,6 +65,51 @@ def test_training_is_that_of_the_seed_and_of_epochs_in_a_row(digits):
     assert_array_equal(pieces.components_, one)
     pieces.partial_fit(X[:7])  # a smaller batch keeps some of the chains
     assert 0 < np.abs(pieces.components_ - one).max() < 1
+
+
+def test_partial_fit_keeps_the_hidden_units_of_the_first_call_as_scikit_learn_does(
+    digits,
+):
+    X = digits[0][:100]
+    for estimator in (small(), BernoulliRBM(n_components=4, random_state=1)):
+        estimator.partial_fit(X)
+        estimator.set_params(n_components=10)
+        estimator.partial_fit(X)
+        assert estimator.components_.shape == (4, 64)
+        assert estimator.transform(X).shape == (100, 4)
+        assert len(estimator.get_feature_names_out()) == 4
+        assert estimator.fit(X).transform(X).shape == (100, 10)
+        estimator.partial_fit(X)
+        assert estimator.components_.shape == (10, 64)
+
+
+def test_each_call_of_gibbs_draws_other_states_as_in_scikit_learn(digits):
+    X = digits[0][:100]
+    for estimator in (small(), BernoulliRBM(n_components=4, random_state=1)):
+        first, second = (estimator.fit(X).gibbs(X), estimator.gibbs(X))
+        assert (first != second).any()
+    assert_array_equal(small().fit(X).gibbs(X), small().fit(X).gibbs(X))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"offsets": "00"}, {"sampler": "PT_4"}, {"sampler": "CD-1"}, {"batch_size": 7}],
+)
+def test_partial_fit_goes_on_with_other_parameters(changes, digits):
+    found = small().partial_fit(digits[0][:100])
+    before = found.components_
+    found.set_params(**changes).partial_fit(digits[0][:100])
+    assert 0 < np.abs(found.components_ - before).max() < 1
+
+
+def test_a_training_that_diverges_is_not_kept(digits):
+    X = digits[0][:100]
+    found, same = small().partial_fit(X), small().partial_fit(X)
+    with pytest.raises(ValueError, match="diverged"):
+        found.set_params(learning_rate=3e38).partial_fit(X)
+    assert_array_equal(found.components_, same.components_)
+    found.set_params(learning_rate=same.learning_rate).partial_fit(X)
+    assert_array_equal(found.components_, same.partial_fit(X).components_)
 
 
 def test_gibbs_draws_states_with_the_probabilities_of_the_machine():

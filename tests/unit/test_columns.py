@@ -16,12 +16,13 @@ import yaml
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import DataSpec
-from cbm_cli.datasets.tables import ALL, table_of
+from cbm_cli.datasets.tables import ALL, Table, columns_in_order, table_of
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings
 from numpy.testing import assert_array_equal
 
 from tests.builders import arrays, cbm, grid_text, holds, lines, refusal, run_grid
+from tests.networks import layered, machine_file
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -194,6 +195,25 @@ def test_one_file_gives_rows_for_validation_and_test_too():
     )
 
 
+def test_a_share_of_rows_is_rounded_to_the_nearest_number():
+    for rows, share, held in (
+        (9, 0.3, 3),
+        (9, 0.25, 2),
+        (200, 0.013, 3),
+        (12, 0.01, 1),
+    ):
+        data = read(lines(ALL_DIFFERENT[:rows]), hold_out=share, hold_out_test=share)
+        counts = [len(part) for part in data.parts.values()]
+        assert counts == [rows - 2 * held, held, held]
+
+
+def test_a_column_that_is_not_there_is_named_with_the_one_that_is_meant():
+    names = [*(f"p{n}" for n in range(30)), "class"]
+    text = ",".join(names) + "\n" + lines(np.eye(31, dtype=int)).decode()
+    assert holds(complaint(text, drop="classs"), "classs|did you mean class?")
+    assert holds(complaint(text, drop="32"), "32|1 to 31")
+
+
 # Names of columns
 
 GREY = "0,7,16,3\n9,1,16,0\n16,0,0,0\n"
@@ -288,6 +308,88 @@ def test_names_reach_machines_and_put_columns_of_other_files_into_their_order():
     assert found["names"].tolist() == names
     assert (found["samples"][:, 0] == 1).all()
     assert found["samples"][:, 1:].min() == 0
+
+
+NORTH = ["north", "east", "south", "west"]
+TURNED = ["west", "north", "east", "south"]  # which is not its own inverse
+
+
+def save_machine(names=NORTH, size=4):
+    """Write m.npz, an RBM whose visible units have names."""
+    machine = machine_file(layered((size, 3), 3), "rbm")
+    np.savez("m.npz", **machine | ({"names": np.array(names)} if names else {}))
+    return api.load("m.npz")
+
+
+def test_columns_of_other_files_get_the_order_of_names_and_not_its_inverse():
+    save_machine()
+    write(table(NORTH, *ROWS.T))
+    order = [NORTH.index(name) for name in TURNED]
+    write(table(TURNED, *ROWS.T[order]), "turned.csv")
+    for source in ("turned.csv", "turned.csv:columns=all"):
+        assert_array_equal(load_source(source, 4, NORTH).train, ROWS)
+    both = load(path="rows.csv", test="turned.csv")
+    assert_array_equal(both.test, ROWS)
+    values = columns_in_order(Table(ROWS[:, order], tuple(TURNED)), tuple(NORTH), 4, "")
+    assert_array_equal(values.values, ROWS)
+
+
+def test_a_machine_takes_the_columns_with_its_names_and_no_others():
+    machine = save_machine()
+    write(table(NORTH, *ROWS.T))
+    numbers, species = range(30), ["setosa", "virginica", "setosa"] * 10
+    columns = dict(zip(NORTH, ROWS.T.tolist(), strict=True))
+    more = {"id": numbers, "class": species, "gaps": [""] * 30} | {
+        name: columns[name] for name in TURNED
+    }
+    write(table(list(more), *more.values()), "more.csv")
+    outputs = []
+    for file in ("rows.csv", "more.csv"):
+        evaluated = cbm("evaluate", "m.npz", "--data", file, "--json").stdout
+        cbm("features", "m.npz", "--data", file, "-o", "f.npz")
+        outputs.append((evaluated, np.load("f.npz")["rows"].tolist()))
+    assert outputs[0] == outputs[1]
+    frame = pd.DataFrame(more)
+    for method in (machine.transform, machine.log_likelihood, machine.reconstruct):
+        assert_array_equal(method(frame), method(ROWS))
+    assert machine.evaluate(frame) == machine.evaluate(ROWS)
+    assert holds(refusal(machine.transform, frame.drop(columns="east")), "east")
+    twice = pd.concat([frame, frame[["east"]]], axis=1)
+    assert holds(refusal(machine.transform, twice), "several columns east")
+    assert_array_equal(machine.transform(pd.DataFrame(ROWS)), machine.transform(ROWS))
+    chosen = cbm("evaluate", "m.npz", "--data", "more.csv:columns=all", code=2).stderr
+    assert "setosa" in chosen
+
+
+def test_names_of_a_machine_that_are_numbers_are_found_in_a_first_line():
+    machine = save_machine(["0", "1", "2", "3"])
+    write(table(["label", "3", "2", "1", "0"], range(30), *ROWS.T[::-1]))
+    write(table(["0", "1", "2", "3"], *ROWS.T), "plain.csv")
+    for file in ("rows.csv", "plain.csv"):
+        assert_array_equal(load_source(file, 4, machine.names).train, ROWS)
+    write("3,2,label,1,0\n1,,7,,\n", "given.csv")
+    cbm("sample", "m.npz", "--given", "given.csv", "-n", 9, "--steps", 2, "-o", "s.npz")
+    assert (np.load("s.npz")["samples"][:, 3] == 1).all()
+
+
+def test_messages_on_options_have_the_form_of_options():
+    save_machine(names=[])
+    write(table(["id", "a", "b", "c", "d", "the class"], range(30), *ROWS.T, A))
+    refused = cbm("evaluate", "m.npz", "--data", "rows.csv", code=2).stderr
+    (source,) = re.findall("as in --data '(.*)'", refused)
+    assert source == "rows.csv:drop=id,the class"
+    assert "drop: " not in refused
+    cbm("evaluate", "m.npz", "--data", source)
+    write(lines(np.where(ROWS, 16, 3)), "grey.csv")
+    for source, option in (
+        ("grey.csv", "threshold=9"),
+        ("grey.csv:binarise=none", "scale=16"),
+    ):
+        refused = cbm("evaluate", "m.npz", "--data", source, code=2).stderr
+        assert holds(refused, f"{option}|--data grey.csv:{option}")
+    write("1,2,3,0\n0,1,0,1\n", "doubt.csv")
+    refused = cbm("features", "m.npz", "--data", "doubt.csv", "-o", "f.npz", code=2)
+    assert holds(refused.stderr, "header=true|header=false|doubt.csv:header=true")
 
 
 # Remedies that work

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cbm_cli.datasets.dataset import Image
-from cbm_cli.datasets.loading import load, load_source
+from cbm_cli.datasets.dataset import Dataset, Image
+from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.settings import Data
 from cbm_cli.results import Store
@@ -30,6 +30,7 @@ STARTED = np.maximum(
 )  # a row of zeros is an empty line
 GREY = (np.arange(120) * 2).reshape(20, 6).astype(np.uint8)
 GREY_16 = (np.arange(120) % 17).reshape(20, 6)
+DIM = GREY_16.reshape(20, 2, 3)  # pictures, which are not stored as bytes
 GREY_16[0, 1] = 0  # a first line of different numbers may be names
 
 
@@ -172,6 +173,24 @@ def test_grey_values_are_shares_whole_numbers_to_255_or_to_a_scale(form):
     assert np.abs(probabilities.train / 255 - shares).max() <= 0.5 / 255 + 1e-12
 
 
+def test_the_line_on_the_data_says_that_grey_values_are_bytes():
+    for content, options, are_bytes in (
+        (arrays(DIM.astype(np.uint8)), {"binarise": "none"}, True),
+        (arrays(GREY), {"binarise": "threshold"}, True),
+        (lines(GREY), {"binarise": "none", "header": False}, True),
+        (arrays(GREY), {"binarise": "none", "scale": 255}, False),
+        (arrays(DIM), {"binarise": "none", "scale": 16}, False),
+        (arrays(GREY), {"threshold": 8}, False),
+        (arrays(ROWS), {"binarise": "none"}, False),
+    ):
+        data = Data(path=put(content), **options)
+        line = describe(data, load(data))
+        assert line.endswith(", of bytes from 0 to 255") == are_bytes
+    mnist = Data(name="mnist", binarise="none")
+    bytes_of_mnist = Dataset("mnist", GREY, levels=255, of_bytes=True)
+    assert "bytes" not in describe(mnist, bytes_of_mnist)  # as everybody knows
+
+
 @pytest.mark.parametrize(
     ("kind", "scale"), [(np.uint8, 255), (np.float64, 1), (np.int64, 510)]
 )
@@ -275,6 +294,25 @@ BAD = {
         (b"a,b\n", "a,b"),
         (b"a,b\nyes,no\nno,yes\n", "line 2, column 1 (a) is yes|numbers, as 0 and 1"),
         (b"sep=;\na;b\n0;1\n", "line 1 (sep=;)|separator|Excel|remove this line"),
+        (b"a\n0\nsep=;\n", "line 3, column 1 (a) is sep=;"),  # which is no first line
+        (b"# x\nsep=\t\n0\t1\n", "line 2 (sep=)|Excel"),
+        (b'"sep=,"\n0,1\n', "line 1|Excel"),
+        (b"0,3;0,8\n0,1;0,9\n", "line 1, column 1 is 0,3|0,8|decimal point, as 0.3"),
+        (b"a;b\n0,3;0,8\n1,0;0\n", "line 2, column 1 (a) is 0,3|decimal point"),
+        (b"0,3 0,8\n0,1 0,9\n", "line 1, column 2 is 0,8|decimal point"),
+        (b"0,3\t0,8\n0,1\t0,9\n", "line 1, column 2 is 0,8|decimal point"),
+        (b'a,b\n"1,000","2,000"\n"3,000","4,000"\n', "1,000|or 1000|commas"),
+        (b"a,b\n10%,20%\n5%,6%\n", "10%|decimal point|%"),
+        (b"a,b,c\n0,1,0\n1,1,0\nTotal,2,0\n", "line 4 is Total|remove it"),
+        (b"n,a,b\nx,0,1\ny,1,0\nSum,1,1\n", "line 4 is Sum|remove", {"drop": "n"}),
+        (b"a,b\nmm,kg\n0,1\n1,0\n", "line 2, column 1 (a) is mm|units of measurement"),
+        (b"a,b\n,kg\n0,1\n1,0\n1,1\n", "line 2, column 2 (b)|measurement|1 gap"),
+        (b"a,b\n0,1\n1,x\n1,0\n", "line 3, column 2 (b) is x|in line 3, or remove it"),
+        (b"a,b\n0,1\n1,x\n1,0\n0,x\n1,1\n", "line 3, column 2 (b)|such lines"),
+        (b"a,b,,\n0,1,,\n1,0,,\n", "column 3, 4 holds nothing|drop: [3, 4]"),
+        (b"a,b,c\n0,yes,1\n1,no,0\n", "column 2 (b) is yes|0 and 1, for no, yes"),
+        (b"a,b\n0,12:30\n1,12:31\n", "drop: [b]"),  # times are no units
+        (b"a,b,c\n0,1,1\n,1,0\n1,,\n0,0,0\n", "3 gaps|2 of 4"),
         (b"a,b\n0,1\n# end\n", "line 3|1 column,|2"),
         (b"a,b,c\n0,1,\n1,0,\n", "drop: [c]; 2 gaps"),
         (b"id,a,species,b\n1,,setosa,1\n2,0,setosa,1\n", "drop: [id, species]"),
@@ -320,6 +358,11 @@ BAD = {
     "header": [
         (b"a,1,1\n0,1,1\n", "a, 1, 1|header: true"),
         (arrays(ROWS), "no effect|text|remove", {"header": True}),
+        *(
+            (lines(ROWS), "true or false", {"header": number})
+            for number in (0, 1, "0", "1", 2.0)
+        ),
+        (b"1,000;2,000\n3;4\n", "1,000, 2,000|header: true|0.3 or 1000"),
         (LIBSVM, "no effect|remove", {"header": False}),
     ],
     "drop": [
@@ -352,6 +395,11 @@ BAD = {
             {"binarise": "sample", "scale": 16},
         ),
         (lines(GREY_16), "scale: 16|threshold: 8", {"binarise": "threshold"}),
+        *(
+            (content, "reach 16|scale: 16", {"binarise": binarise})
+            for content in (arrays(DIM), arrays(DIM * 1.0), arrays(x=DIM))
+            for binarise in ("none", "threshold", "sample")
+        ),
         (lines(GREY_16 + 111), "scale: 127", {"binarise": "sample"}),
     ],
     "threshold": [

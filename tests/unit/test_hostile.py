@@ -5,13 +5,15 @@ import io
 import json
 import os
 import re
+import time
 import tracemalloc
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from cbm_cli import arrays as npz
@@ -178,6 +180,49 @@ def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value,
     assert holds(refusal(read_rows, Path("bad.mat")), "cut short")
 
 
+# Long lines
+
+
+TIMES = "1 12:30:00" + 40 * " 12:34:56" + " end"
+MACS = "1 00:1b:44:11:3a:b7" + 40 * " 00:1b:44:11:3a:b7" + " end"
+DIGITS = "7" * 60_000
+LONG = {
+    "times": TIMES,
+    "addresses": MACS,
+    "indices": "1 1:1" + 30_000 * " 1:1:1" + " end",
+    "blanks": "1 1:1" + 60_000 * " " + "end",
+    "colons": "1 1:" + 60_000 * ":" + " end",
+    "comments": "1 1:1 " + 30_000 * "# " + "end",
+    "digits": f"{DIGITS}x,1",
+    "fraction": f"0.{DIGITS}x,1",
+    "exponent": f"1e{DIGITS}x,1",
+    "commas": f"{DIGITS},{DIGITS};x",
+    "quotes": 30_000 * '""' + "x,1",
+    "words": f"{'a ' * 30_000},b",
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_a_long_line_takes_time_in_proportion_to_its_length(what):
+    """Patterns that can split a line in several ways take minutes or years."""
+    Path("long.txt").write_text(f"{LONG[what]}\n0,1\n" * 2)
+    start = time.process_time()
+    with suppress(CbmError):
+        read_rows(Path("long.txt"))
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    "columns", [f"{'row_' * 15_000}x", f"{DIGITS}x", "a, " * 20_000]
+)
+def test_long_names_of_columns_take_time_in_proportion_to_their_length(columns):
+    start = time.process_time()
+    frame = pd.DataFrame({columns: [0, 1], "b": [1, 0]})
+    assert formats.table_of(frame).names == (columns, "b")
+    refusal(load, path=f"rows.csv:{columns}")
+    assert time.process_time() - start < 5
+
+
 # Bombs
 
 
@@ -262,6 +307,13 @@ def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
     assert problems_of(refusal(npz.read_npz, Path("rows.npz"))) == [("rows.npz", "")]
     monkeypatch.undo()
     assert npz.MOST_BYTES >= 2 * 70_000 * 784 * 8  # MNIST in float64
+
+
+def test_reading_a_small_array_of_a_large_file_takes_little_memory():
+    large = np.random.default_rng(1).integers(0, 256, 20_000_000, np.uint8)
+    Path("large.npz").write_bytes(arrays(large=large, small=np.arange(3)))
+    with taking(1_000_000):
+        assert npz.read_npz(Path("large.npz"), ["small"])["small"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
