@@ -3,7 +3,6 @@ draws.
 """
 
 import io
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,7 +25,9 @@ from tests.builders import cbm
 def trials_of(results, experiment):
     """A row for each evaluation and record of a trial, with its settings."""
     folder = Path(results) / experiment
-    found = pd.DataFrame(json.loads((folder / "manifest.json").read_bytes())["cells"])
+    rows = pd.read_csv(folder / "summary.csv", dtype={"offsets": str})
+    settings = {"run_id", "data", "learning_rate", "offsets"} & {*rows.columns}
+    found = rows[sorted(settings)].drop_duplicates()
     for kind in ("curves", "records"):
         tables = [
             pd.read_csv(path).assign(run_id=path.stem)

@@ -129,7 +129,7 @@ def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypa
     )  # of a second layer: projected, two at random
     figure, said = seen.figure_of("plot", results, "filters", "deep", "--layer", 2)
     assert "at random" in said
-    its = machine(seen.trials_of(results, "deep"))
+    its = seen.weights_of(seen.trials_of(results, "deep")["machine"].iloc[0])
     ((_, axes),) = seen.panels_of(figure)
     expected, found = (
         seen.grey((its["weights_0"] @ its["weights_1"]).T),
