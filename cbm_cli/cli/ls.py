@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cbm_cli.cli import options
 from cbm_cli.cli.options import GRIDS, command
 from cbm_cli.cli.output import note, print_list, say, say_json, to_type
-from cbm_cli.cli.target import Target, results_and
+from cbm_cli.cli.target import Target, grid_near, results_and
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, text_of
 
@@ -43,10 +43,18 @@ def ls(target: Target, as_json: bool) -> None:
     names = target.names
     if any(name.endswith(GRIDS) for name in names):
         _list_grid(names, as_json)
-    elif len(names) == 1 and names[0] not in target.results().experiments():
-        _show_run(target.results(), names[0], as_json)
-    else:
-        _list_results(target, as_json)
+        return
+    try:
+        if len(names) == 1 and names[0] not in target.results().experiments():
+            _show_run(target.results(), names[0], as_json)
+        else:
+            _list_results(target, as_json)
+    except CbmError as error:
+        near = grid_near(names[0]) if names else None
+        if near is None:
+            raise
+        remedy = f"{near} is a grid: {to_type('ls', near)}"
+        raise CbmError(f"{error}\n{remedy}") from None
 
 
 # Grids

@@ -54,15 +54,11 @@ def note(message: str) -> None:
 
 
 class Complaint(click.ClickException):
-    """An error that ends the command, as Click prints it."""
+    """An error that ends the command; Click prints its message to stderr."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+        super().__init__(harmless(message))
         self.exit_code = exit_code  # type: ignore[misc]
-
-    def show(self, file: Any = None) -> None:
-        """Print the message to stderr."""
-        _echo(f"Error: {self.message}", is_data=False)
 
 
 def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

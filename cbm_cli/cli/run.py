@@ -15,6 +15,7 @@ import click
 from cbm_cli.cli import options
 from cbm_cli.cli.options import GRIDS, Pairs, Whole, command, output, read_pairs
 from cbm_cli.cli.output import live, note, say, say_text, to_type
+from cbm_cli.cli.target import grid_near
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.execution import start_early
 from cbm_cli.kernels.sharing import cores
@@ -102,7 +103,14 @@ def run(
     start_early(0 if scheduler or dry_run else workers)
     from cbm_cli.grid.read import read_grid
 
-    experiments = read_grid(grid, changes, trials, names).select(names)
+    try:
+        experiments = read_grid(grid, changes, trials, names).select(names)
+    except CbmError as error:
+        near = grid_near(words[0]) if words else None
+        if near is None or grid != _DEFAULT:
+            raise
+        remedy = f"{near} is a grid: {to_type('run', near)}"
+        raise CbmError(f"{error}\n{remedy}") from None
     from cbm_cli.execution.agenda import make_agenda
     from cbm_cli.results.writing import locked
     from cbm_cli.trial.own_recorders import refuse_code
@@ -115,6 +123,7 @@ def run(
     with nullcontext() if dry_run else locked(output):
         agenda = make_agenda(experiments, output, folder=grid.parent)
         _say_what_is_read(agenda)
+        _say_what_recorders_import(experiments, grid.parent)
         if dry_run:
             _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
         else:
@@ -134,8 +143,8 @@ def _parse(words: Sequence[str]) -> tuple[Path, Sequence[str]]:
     first = Path(words[0])
     if first.suffix in GRIDS or "/" in words[0] or first.is_file():
         return first, words[1:]
-    near = first.with_name(f"{first.name}.yaml")
-    if near.is_file() and not _DEFAULT.is_file():
+    near = grid_near(words[0])
+    if near and not _DEFAULT.is_file():
         grid = to_type("run", near)
         raise CbmError(f"{first}: there is no such file; did you mean {grid}?")
     return _DEFAULT, words
@@ -188,6 +197,7 @@ def _say_what_is_read(agenda: Agenda) -> None:
     lines = [describe(spec, data) for spec, data in agenda.datasets.items()]
     lines += agenda.damaged
     for experiment in agenda.experiments:
+        lines += experiment.notes
         store = agenda.stores[experiment.name]
         lines.append(not_reused(store, agenda.run_ids[experiment.name]))
     for line in lines:
@@ -202,6 +212,26 @@ def _say_what_is_read(agenda: Agenda) -> None:
         experiments = count(len(agenda.experiments), "experiment")
         which = f"{experiments} with {agenda.asked:,} trials"
         note(f"{which}; {shared:,} are the same as others and run once")
+
+
+def _say_what_recorders_import(experiments: Sequence[Experiment], folder: Path) -> None:
+    """Name the modules of a user's own recorders: a change of them runs no trial
+    again.
+    """
+    from cbm_cli.grid.settings import RECORDERS
+    from cbm_cli.trial.own_recorders import imported_modules, read_recorder
+
+    names: dict[str, None] = {}
+    for experiment in experiments:
+        for cell in experiment.cells:
+            names |= dict.fromkeys(cell.record.names)
+    for name in names:
+        if name in RECORDERS:
+            continue
+        modules = imported_modules(read_recorder(name, folder))
+        if modules:
+            consequence = "trials are not run again when these change"
+            note(f"{name}: imports {', '.join(modules)}; {consequence}")
 
 
 def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:

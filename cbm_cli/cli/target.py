@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cbm_cli.cli.options import GRIDS
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
@@ -60,6 +61,17 @@ class Target:
             remedy = "name one machine: a file, or RUN:TRIAL as `cbm best` prints it"
             raise CbmError(f"{place}: {remedy}")
         return models[0]
+
+
+def grid_near(word: str) -> Path | None:
+    """Return the grid file whose suffix a word lacks, if there is one."""
+    if not word:
+        return None
+    for suffix in GRIDS:
+        path = Path(word).with_name(f"{Path(word).name}{suffix}")
+        if path.is_file():
+            return path
+    return None
 
 
 def results_and(names: str, *suffixes: str) -> Callable:

@@ -2,7 +2,7 @@
 what is changed.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -17,31 +17,25 @@ from cbm_cli.grid.source import Fields, Items, Problems, Value, like
 
 MAX_CELLS = 1_000_000
 FIELDS = Settings.model_fields
-PATHS = (
-    *FIELDS,
-    *(path for name in NESTED for path in paths_of(name)),
-)  # dotted where nested
+_NESTED_PATHS = [path for name in NESTED for path in paths_of(name)]
+PATHS = (*FIELDS, *_NESTED_PATHS)  # dotted where nested
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
-LISTS = (
-    "model.hidden",
-    "data.columns",
-    "data.drop",
-)  # of which one value may be a list
+# Fields of which one value may be a list
+LISTS = ("model.hidden", "data.columns", "data.drop")
 INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
-_BLANK = Settings.model_construct(
-    **{name: info.default for name, info in FIELDS.items()}
-)
+_DEFAULTS = {name: info.default for name, info in FIELDS.items()}
+_BLANK = Settings.model_construct(**_DEFAULTS)
 
 
 class Option(NamedTuple):
     """One of the values that a grid gives to a field."""
 
-    given: Value  # as in the file, without axes; a mapping for nested fields
+    source: Value  # as in the file, without axes; a mapping for nested fields
     value: Any  # validated
 
 
-Given = Mapping[str, Option]
-# By identity: given values, and the reason why they change nothing, "" if they do
+Cell = Mapping[str, Option]  # by the name of the field
+# By identity: values of the file, and the reason why they change nothing, "" if they do
 # somewhere
 Effects = dict[int, tuple[Value, str]]
 
@@ -58,18 +52,44 @@ class Condition:
 
     def holds(self, settings: Settings) -> bool:
         """Whether all fields have one of the values; remembers that it ever did."""
-        found = all(
-            settings.value(path) in values for path, values in self.tests.items()
-        )
-        self.matched |= found
-        return found
+        for path, values in self.tests.items():
+            if settings.value(path) not in values:
+                return False
+        self.matched = True
+        return True
+
+
+@dataclass
+class Change:
+    """An item of ``when``: the fields to set in the cells for which a condition
+    holds.
+    """
+
+    condition: Condition
+    options: dict[str, Option]
+
+    def applied(
+        self, cell: Cell, settings: Settings
+    ) -> tuple[dict[str, Option], Settings]:
+        """Return the cell with the fields set."""
+        removed = {INSTEAD[name]: None for name in self.options if name in INSTEAD}
+        options = {name: cell[name] for name in cell if name not in removed}
+        values = {name: option.value for name, option in self.options.items()}
+        settings = settings.model_copy(update=removed | values)
+        return options | self.options, settings
 
 
 @cache
 def _adapter(path: str) -> TypeAdapter:
+    """Return what validates the values of a field, dotted where nested."""
     name, _, part = path.partition(".")
-    model, name = (NESTED[name], part) if part else (Settings, name)
-    return TypeAdapter(get_type_hints(model, include_extras=True)[name])
+    model: Any = NESTED[name] if part else Settings
+    hints = get_type_hints(model, include_extras=True)
+    return TypeAdapter(hints[part or name])
+
+
+def _is_product_too_large(axes: Iterable[Collection]) -> bool:
+    return prod(map(len, axes)) > MAX_CELLS
 
 
 @dataclass
@@ -83,44 +103,48 @@ class Reader:
 
     def choices(self, path: str, value: Value) -> list[Option]:
         """Return the valid ones of the values that are given to a field."""
-        found = []
-        for one in self._alternatives(path, value):
+        options = []
+        for source in self._alternatives(path, value):
             try:
-                found.append(Option(one, _adapter(path).validate_python(one)))
+                valid = _adapter(path).validate_python(source)
             except ValidationError as error:
-                self.problems.report(error, one)
-        return found
+                self.problems.report(error, source)
+            else:
+                options.append(Option(source, valid))
+        return options
 
     def _alternatives(self, path: str, value: Value) -> list[Value]:
         """Return the values without axes that a value means; a mapping is the product
         of its fields.
         """
         if isinstance(value, Items):
-            if not value:
-                self.problems.add(
-                    value, "is an empty list; an axis has one value or more"
-                )
-            found = []
-            for item in value:
-                if not isinstance(item, Items):
-                    found += self._alternatives(path, item)
-                elif path in LISTS:
-                    found.append(item)
-                else:
-                    self.problems.add(item, "is a list within a list")
-                    break  # thousands of rows, perhaps
-            return found
+            return self._of_list(path, value)
         if path not in NESTED:
             return [value]
         parts = self.parts(path, value)
-        options = [
-            self._alternatives(f"{path}.{name}", part) for name, part in parts.items()
-        ]
-        if prod(map(len, options)) > MAX_CELLS:
+        if not parts and value != {}:
+            return []
+        axes = [self._alternatives(f"{path}.{name}", parts[name]) for name in parts]
+        if _is_product_too_large(axes):
             self.problems.add(value, f"has more than {MAX_CELLS:,} values")
             return []
-        rows = product(*options) if parts or value == {} else ()
+        rows = product(*axes)
         return [like(value, dict(zip(parts, row, strict=True))) for row in rows]
+
+    def _of_list(self, path: str, items: Items) -> list[Value]:
+        """Return the values of an axis."""
+        if not items:
+            self.problems.add(items, "is an empty list; an axis has one value or more")
+        values: list[Value] = []
+        for item in items:
+            if not isinstance(item, Items):
+                values += self._alternatives(path, item)
+            elif path in LISTS:
+                values.append(item)
+            else:
+                self.problems.add(item, "is a list within a list")
+                break  # thousands of rows, perhaps
+        return values
 
     def parts(self, name: str, value: Value) -> Fields:
         """Return the parts of a nested field; a list that is one value becomes a list
@@ -128,124 +152,127 @@ class Reader:
         """
         if not isinstance(value, Fields) and NESTED[name].short:
             return like(value, NESTED[name].long(value))
-        found = self.problems.fields(value, NESTED[name].model_fields)
-        for part, one in found.items():
-            listed = name == "data" or found.get("kind") in DEEP
-            if listed and f"{name}.{part}" in LISTS and isinstance(one, Items):
-                axis = any(
-                    isinstance(item, Items) or (part == "hidden" and "-" in item)
-                    for item in one
-                )
-                found[part] = one if axis else like(one, [one])
-        return found
+        parts = self.problems.fields(value, NESTED[name].model_fields)
+        takes_lists = name == "data" or parts.get("kind") in DEEP
+        for part, items in parts.items():
+            is_list = f"{name}.{part}" in LISTS and isinstance(items, Items)
+            if takes_lists and is_list and not _is_axis(part, items):
+                parts[part] = like(items, [items])
+        return parts
 
     def condition(self, node: Value) -> Condition:
         """Read what a condition names."""
         tests = {}
         for name, value in self.problems.fields(node, FIELDS).items():
-            for part, one in (
-                self.parts(name, value) if name in NESTED else {"": value}
-            ).items():
-                path = f"{name}.{part}".rstrip(".")
-                tests[path] = [choice.value for choice in self.choices(path, one)]
+            if name not in NESTED:
+                tests[name] = self._values(name, value)
+                continue
+            for part, inner in self.parts(name, value).items():
+                path = f"{name}.{part}"
+                tests[path] = self._values(path, inner)
         if node == {}:
             self.problems.add(node, "names no field; it would hold for all cells")
         return Condition(node, tests)
 
-    def change(self, node: Value) -> tuple[Condition, dict[str, Option]]:
+    def _values(self, path: str, value: Value) -> list[Any]:
+        return [option.value for option in self.choices(path, value)]
+
+    def change(self, node: Value) -> Change:
         """Read an item of ``when``."""
         parts = self.problems.fields(node, ("if", "set"))
-        for name in {"if", "set"} - parts.keys() if isinstance(node, Fields) else ():
-            self.problems.add(node, "is missing", name)
-        condition = (
-            self.condition(parts["if"]) if "if" in parts else Condition(node, {})
-        )
-        changes = self.problems.fields(parts["set"], FIELDS) if "set" in parts else {}
-        found = {name: self.choices(name, value) for name, value in changes.items()}
+        if isinstance(node, Fields):
+            for name in {"if", "set"} - parts.keys():
+                self.problems.add(node, "is missing", name)
+        condition = Condition(node, {})
+        if "if" in parts:
+            condition = self.condition(parts["if"])
+        changes: Mapping[str, Value] = {}
+        if "set" in parts:
+            changes = self.problems.fields(parts["set"], FIELDS)
+        options = {}
         for name, value in changes.items():
-            if len(found[name]) > 1 or isinstance(value, Items):
+            choices = self.choices(name, value)
+            if len(choices) > 1 or isinstance(value, Items):
                 self.problems.add(value, "sets one value, not a list")
+            if choices:
+                options[name] = choices[0]
         if INSTEAD.keys() <= changes.keys():
-            self.problems.add(
-                changes["epochs"], "undoes updates, which is set here too; set one"
-            )
-        return condition, {
-            name: several[0] for name, several in found.items() if several
-        }
+            message = "undoes updates, which is set here too; set one"
+            self.problems.add(changes["epochs"], message)
+        return Change(condition, options)
 
     def expand(
         self,
         axes: Mapping[str, Collection[Option]],
-        exclude: list[Condition],
-        when: list[tuple[Condition, dict[str, Option]]],
+        exclude: Sequence[Condition],
+        when: Sequence[Change],
         node: Value,
-    ) -> dict[Settings, Given]:
+    ) -> dict[Settings, Cell]:
         """Return the cells of the experiment at ``node`` in order, the last axis
         fastest, each once.
 
         Fields that change nothing in a cell have their defaults there, so that equal
         trainings are one cell.
         """
-        missing = [
-            name
-            for name, info in FIELDS.items()
-            if info.is_required() and name not in axes
-        ]
-        for name in missing:
-            self.problems.add(node, "is missing", name)
-        if many := prod(map(len, axes.values())) > MAX_CELLS:
-            self.problems.add(
-                node, f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
-            )
-        if missing or many:
+        if not self._can_expand(axes, node):
             return {}
-        cells: dict[Settings, Given] = {}
-        left = 0
+        cells: dict[Settings, Cell] = {}
+        is_empty = True
         for row in product(*axes.values()):
             cell = dict(zip(axes, row, strict=True))
-            settings = _BLANK.model_copy(
-                update={name: choice.value for name, choice in cell.items()}
-            )
-            held = [
-                condition.holds(settings) for condition in exclude
-            ]  # asks all: each must hold once
-            if any(held):
+            values = {name: option.value for name, option in cell.items()}
+            settings = _BLANK.model_copy(update=values)
+            # All conditions are asked, since each must hold once.
+            excluded = [condition.holds(settings) for condition in exclude]
+            if any(excluded):
                 continue
-            left += 1
-            for changes in (
-                changes for condition, changes in when if condition.holds(settings)
-            ):
-                gone = dict.fromkeys(
-                    INSTEAD[name] for name in changes if name in INSTEAD
-                )
-                cell = {
-                    name: choice for name, choice in cell.items() if name not in gone
-                } | changes
-                values = {name: choice.value for name, choice in changes.items()}
-                settings = settings.model_copy(update=gone | values)
+            is_empty = False
+            for change in when:  # each sees the changes before it
+                if change.condition.holds(settings):
+                    cell, settings = change.applied(cell, settings)
             unused = settings.unused()
-            self._weigh(cell, unused)
+            self._note_effects(cell, unused)
             settings = settings.with_defaults(unused)
             try:
                 settings.check()
             except FieldError as error:
-                self.problems.blame(
-                    error,
-                    like(node, {name: choice.given for name, choice in cell.items()}),
-                )
+                sources = {name: option.source for name, option in cell.items()}
+                self.problems.blame(error, like(node, sources))
             else:
                 cells.setdefault(settings, cell)
-        if not left:
+        if is_empty:
             self.problems.add(node, "has no cell left; exclude drops them all")
         return cells
 
-    def _weigh(self, cell: Given, unused: Mapping[str, str]) -> None:
-        """Note of each given value whether it changes anything."""
-        for name, (given, _) in cell.items():
-            parts = dict(given) if isinstance(given, Fields) else {}
-            for part, one in (parts or {"": given}).items():
-                if self.effects.get(id(one), (one, "?"))[1]:
-                    self.effects[id(one)] = (
-                        one,
-                        unused.get(f"{name}.{part}".rstrip("."), ""),
-                    )
+    def _can_expand(self, axes: Mapping[str, Collection[Option]], node: Value) -> bool:
+        """Whether there is a value for every field that has no default, and the number
+        of cells is within bounds.
+        """
+        missing = [name for name in FIELDS if FIELDS[name].is_required()]
+        missing = [name for name in missing if name not in axes]
+        for name in missing:
+            self.problems.add(node, "is missing", name)
+        is_too_large = _is_product_too_large(axes.values())
+        if is_too_large:
+            remedy = "split it, or drop an axis"
+            self.problems.add(node, f"has more than {MAX_CELLS:,} cells; {remedy}")
+        return not (missing or is_too_large)
+
+    def _note_effects(self, cell: Cell, unused: Mapping[str, str]) -> None:
+        """Note of each value of the file whether it changes anything."""
+        for name, option in cell.items():
+            paths: dict[str, Value] = {name: option.source}
+            if isinstance(option.source, Fields) and option.source:
+                paths = {f"{name}.{part}": v for part, v in option.source.items()}
+            for path, source in paths.items():
+                _, reason = self.effects.get(id(source), (source, "not seen yet"))
+                if reason:
+                    self.effects[id(source)] = (source, unused.get(path, ""))
+
+
+def _is_axis(part: str, items: Items) -> bool:
+    """Whether a list is several values of a field of which one value may be a list."""
+    for item in items:
+        if isinstance(item, Items) or (part == "hidden" and "-" in item):
+            return True
+    return False

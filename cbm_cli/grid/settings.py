@@ -821,6 +821,7 @@ class Experiment:
     value_of: Callable[[Settings, str], Value | None] = field(
         default=lambda cell, path: None, compare=False, repr=False
     )  # what the grid gives to a field of a cell
+    notes: tuple[str, ...] = field(default=(), compare=False)  # what a reader may miss
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even

@@ -5,7 +5,7 @@ for text and ``off`` for False, and would keep the last of two equal keys.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,11 +53,9 @@ class Place(NamedTuple):
     line: int = 1
 
     def __str__(self) -> str:
-        return (
-            self.source
-            if self.source.startswith("--")
-            else f"{self.source}:{self.line}"
-        )
+        if self.source.startswith("--"):
+            return self.source
+        return f"{self.source}:{self.line}"
 
 
 class _Placed:
@@ -81,9 +79,16 @@ Value = Scalar | Items | Fields
 
 
 def _placed(content: Any, place: Place, path: tuple[str, ...]) -> Any:
-    made: Value = {list: Items, dict: Fields}.get(type(content), Scalar)(content)  # type: ignore[call-overload]
-    made.place, made.path = place, path
-    return made
+    value: Value
+    if isinstance(content, list):
+        value = Items(content)
+    elif isinstance(content, dict):
+        value = Fields(content)
+    else:
+        value = Scalar(content)
+    value.place = place
+    value.path = path
+    return value
 
 
 def like(value: Value, content: Any) -> Any:
@@ -102,7 +107,7 @@ class Problems:
     """The mistakes of a file, collected so that all are reported at once."""
 
     def __init__(self) -> None:
-        self._found = set[tuple[Place, str, str]]()
+        self._lines: set[tuple[Place, str, str]] = set()
         self.values = 0  # read so far, each as often as aliases repeat it
         # of problems, again where one is found again: shows whether there are any in
         # between
@@ -110,18 +115,11 @@ class Problems:
 
     def add(self, value: Value, message: str, inner: str = "") -> None:
         """Add a problem of a value, or of the field ``inner`` that it lacks."""
-        if (
-            isinstance(value, Scalar)
-            and re.search(r"\S,|, *\S", value)
-            and "[" not in message
-        ):
-            message += (
-                "; several values are a list: "
-                f"[{', '.join(re.split(', *', shortened(value)))}]"
-            )
+        if isinstance(value, Scalar) and "[" not in message:
+            message += _hint_on_commas(value)
         self.count += 1
         path = ".".join(filter(None, (*value.path, inner))).removeprefix("experiments.")
-        self._found.add((value.place, path, message))
+        self._lines.add((value.place, path, message))
 
     def blame(self, error: CbmError, value: Value) -> None:
         """Add an error at the part of a value that it names, or at the field that the
@@ -130,77 +128,100 @@ class Problems:
         steps = error.field.split(".") if error.field else []
         while steps and isinstance(value, Fields) and steps[0] in value:
             value = value[steps.pop(0)]
-        self.add(
-            value, error.message, ".".join(steps) if isinstance(value, Fields) else ""
-        )
+        lacking = ".".join(steps) if isinstance(value, Fields) else ""
+        self.add(value, error.message, lacking)
 
     def report(self, error: ValidationError, value: Value) -> None:
         """Add what pydantic found in a value, each problem at the part that it is
         about.
         """
-        wishes: dict[int, tuple[Any, dict[str, None]]] = {}
-        for item in error.errors(include_url=False):
-            about: Any = value
-            for step in item["loc"]:  # which may go on with a member of a union
-                inside = isinstance(about, Items) and isinstance(step, int)
-                about = (
-                    about[step]
-                    if inside or (isinstance(about, Fields) and step in about)
-                    else about
-                )
-            cause = item.get("ctx", {}).get("error")
-            if item["type"] == "missing":
-                self.add(about, "is missing", str(item["loc"][-1]))
+        parts: dict[int, Value] = {}
+        wishes: dict[int, dict[str, None]] = {}
+        for problem in error.errors(include_url=False):
+            part = _part_of(value, problem["loc"])
+            cause = problem.get("ctx", {}).get("error")
+            if problem["type"] == "missing":
+                self.add(part, "is missing", str(problem["loc"][-1]))
+            elif isinstance(cause, CbmError):
+                self.blame(cause, part)
             elif cause:
-                self.blame(
-                    cause if isinstance(cause, CbmError) else CbmError(str(cause)),
-                    about,
-                )
+                self.add(part, str(cause))
             else:
-                told = re.sub(r"^.*?should |, (unable|got).*|'", "", item["msg"])
-                wishes.setdefault(id(about), (about, {}))[1][told] = None
-        for about, told_once in wishes.values():
-            wish = (
-                " or ".join(told_once)
-                .replace(" or be ", " or ")
-                .replace("valid integer", "whole number")
-            )
-            close = get_close_matches(
-                shown(about), re.split("be |,? or |, ", wish), n=1
-            )
-            hint = (
-                f"; did you mean {close[0]}?"
-                if close and isinstance(about, Scalar)
-                else ""
-            )
-            self.add(about, f"must {wish}, not {shown(about)}{hint}")
+                parts[id(part)] = part
+                wish = re.sub(r"^.*?should |, (unable|got).*|'", "", problem["msg"])
+                wishes.setdefault(id(part), {})[wish] = None
+        for key, part in parts.items():
+            self.add(part, _unlike(part, wishes[key]))
 
-    def fields(self, value: Value, known: Collection[str]) -> Fields:
-        """Return the known fields of a mapping; others, and values that are not
-        mappings, become problems.
+    def fields(self, value: Value, names: Collection[str]) -> Fields:
+        """Return the fields of a mapping that have such names; others, and values that
+        are not mappings, become problems.
         """
         if not isinstance(value, Fields):
-            names = f" such as {', '.join([*known][:3])}" if known else ""
-            self.add(value, f"must be a mapping with fields{names}, not {shown(value)}")
+            examples = ", ".join([*names][:3])
+            such = f" such as {examples}" if examples else ""
+            self.add(value, f"must be a mapping with fields{such}, not {shown(value)}")
             return like(value, {})
-        for name in value.keys() - {*known}:
-            first, colon, rest = name.partition(":")
-            hint = did_you_mean(name, known, cutoff=0.7 if len(name) < 7 else 0.8)
-            if colon and first in known:
-                hint = f"; write a blank after the colon: {first}: {rest}"
-            self.add(value[name], f"unknown field{hint}")
-        return like(value, {name: one for name, one in value.items() if name in known})
+        for name in value.keys() - {*names}:
+            self.add(value[name], f"unknown field{_hint_on_field(name, names)}")
+        return like(value, {name: value[name] for name in value if name in names})
 
     def raise_any(self) -> None:
         """Raise CbmError with one line per problem, in the order of the file, if there
         are any.
         """
-        if self._found:
-            lines = (
-                ": ".join(filter(None, map(str, problem)))
-                for problem in sorted(self._found)
-            )
-            raise CbmError("\n".join(harmless(line, kept="") for line in lines))
+        lines = []
+        for place, path, message in sorted(self._lines):
+            line = ": ".join(filter(None, (str(place), path, message)))
+            lines.append(harmless(line, kept=""))
+        if lines:
+            raise CbmError("\n".join(lines))
+
+
+def _hint_on_commas(text: str) -> str:
+    """Return what to write in place of a text with commas."""
+    if re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+", text):
+        return f"; write it without commas: {text.replace(',', '')}"
+    if not re.search(r"\S,|, *\S", text):
+        return ""
+    values = ", ".join(re.split(", *", shortened(text)))
+    hint = f"; several values are a list: [{values}]"
+    if re.fullmatch(r"-?\d+,\d+", text):
+        return f"; write a decimal point, {text.replace(',', '.')}{hint}"
+    return hint
+
+
+def _hint_on_field(name: str, names: Collection[str]) -> str:
+    """Return what was probably meant by a field that is not known."""
+    first, colon, text = name.partition(":")
+    if name == "<<":
+        return "; merge keys are not read; write shared fields under defaults"
+    if colon and first in names:
+        return f"; write a blank after the colon: {first}: {text}"
+    return did_you_mean(name, names, cutoff=0.7 if len(name) < 7 else 0.8)
+
+
+def _part_of(value: Any, steps: Sequence[int | str]) -> Any:
+    """Return the part of a value to which the steps of pydantic lead; they may go on
+    with a member of a union.
+    """
+    for step in steps:
+        is_item = isinstance(value, Items) and isinstance(step, int)
+        if is_item or (isinstance(value, Fields) and step in value):
+            value = value[step]
+    return value
+
+
+def _unlike(value: Value, wishes: Collection[str]) -> str:
+    """Return what a value must be, by all members of a union."""
+    wish = " or ".join(wishes).replace(" or be ", " or ")
+    wish = wish.replace("valid integer", "whole number")
+    message = f"must {wish}, not {shown(value)}"
+    words = re.split("be |,? or |, ", wish)
+    close = get_close_matches(shown(value), words, n=1)
+    if close and isinstance(value, Scalar):
+        message += f"; did you mean {close[0]}?"
+    return message
 
 
 def read_file(path: Path, remedy: str = "") -> str:
@@ -233,68 +254,86 @@ def load(text: str, name: str, problems: Problems) -> Value:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
         if root is None:
             raise CbmError(f"{name}: is empty")
-        return _plain(root, Place(name), (), problems)
+        return _Values(problems).of(root, Place(name), ())
     except yaml.reader.ReaderError as error:
         line, complaint = text[: error.position].count("\n"), error.reason
     except yaml.MarkedYAMLError as error:
-        begun = error.context_mark if _BEGUN.match(error.context or "") else None
-        line = (begun or error.problem_mark or error.context_mark).line
-        remedies = (
-            remedy
-            for start, remedy in _REMEDIES.items()
-            if error.problem.startswith(start)
-        )
-        complaint = "; ".join(filter(None, (error.problem, next(remedies, ""))))
-        near = enumerate(text.splitlines()[: line + 1])
-        glued = [
-            (number, found[1])
-            for number, one in near
-            if (found := _NO_BLANK.match(one))
-        ][-1:]
-        if glued and glued[0][0] >= line - 1 and error.problem != _TAB:
-            line, complaint = (
-                glued[0][0],
-                f"write a blank after the colon of {glued[0][1]}",
-            )
+        line, complaint = _complaint(error, text)
     except RecursionError:
-        raise CbmError(
-            f"{name}: is nested too deeply, or contains an alias of itself"
-        ) from None
+        problem = "is nested too deeply, or contains an alias of itself"
+        raise CbmError(f"{name}: {problem}") from None
     raise CbmError(f"{Place(name, line + 1)}: is not YAML: {complaint}")
 
 
-def _plain(
-    node: yaml.Node, place: Place, path: tuple[str, ...], problems: Problems
-) -> Value:
-    """Return what a node holds; an alias is a node that occurs in several places."""
-    problems.values += 1
-    if problems.values > MAX_VALUES:
-        raise CbmError(
-            f"{place.source}: has more than {MAX_VALUES:,} values when its aliases "
-            "are expanded"
-        )
-    made = _placed({} if isinstance(node, yaml.MappingNode) else [], place, path)
-    if isinstance(node, yaml.ScalarNode):
-        made = _placed(_HALF.sub("?", node.value), place, path)
-        if made != node.value:
-            problems.add(
-                made, "has half a character (a surrogate); write the whole one"
-            )
-    if node.tag not in _PLAIN_TAGS:
-        problems.add(made, f"the YAML tag {node.tag} means nothing here; remove it")
-    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
-        made.append(
-            _plain(item, place._replace(line=item.start_mark.line + 1), path, problems)
-        )
-    for key, child in node.value if isinstance(node, yaml.MappingNode) else ():
-        line, name = place._replace(line=key.start_mark.line + 1), str(key.value)
-        value = _plain(child, line, (*path, name), problems)
-        if not isinstance(key, yaml.ScalarNode):
-            problems.add(_placed("", line, path), "a key must be plain text")
-        elif name in made:
-            problems.add(
-                value, f"is given twice; line {made[name].place.line} has it already"
-            )
+def _complaint(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    """Return the line, from 0, at which to look first, and what is wrong there."""
+    mark = error.problem_mark or error.context_mark
+    if error.context_mark and _BEGUN.match(error.context or ""):
+        mark = error.context_mark
+    if error.problem != _TAB:
+        lines = text.splitlines()
+        for line in (mark.line, mark.line - 1):
+            match = _NO_BLANK.match(lines[line]) if 0 <= line < len(lines) else None
+            if match is not None:
+                return line, f"write a blank after the colon of {match[1]}"
+    for start, remedy in _REMEDIES.items():
+        if error.problem.startswith(start):
+            return mark.line, f"{error.problem}; {remedy}"
+    return mark.line, error.problem
+
+
+class _Values:
+    """Turns nodes of YAML into values; an alias is a node that occurs in several
+    places.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+
+    def of(self, node: yaml.Node, place: Place, path: tuple[str, ...]) -> Value:
+        """Return the value of a node."""
+        self.problems.values += 1
+        if self.problems.values > MAX_VALUES:
+            limit = f"has more than {MAX_VALUES:,} values when its aliases are expanded"
+            raise CbmError(f"{place.source}: {limit}")
+        value: Value
+        if isinstance(node, yaml.ScalarNode):
+            value = self._scalar(node, place, path)
+        elif isinstance(node, yaml.MappingNode):
+            value = self._fields(node, place, path)
         else:
-            made[name] = value
-    return made
+            value = self._items(node, place, path)
+        if node.tag not in _PLAIN_TAGS:
+            message = f"the YAML tag {node.tag} means nothing here; remove it"
+            self.problems.add(value, message)
+        return value
+
+    def _scalar(self, node: yaml.Node, place: Place, path: tuple[str, ...]) -> Scalar:
+        value: Scalar = _placed(_HALF.sub("?", node.value), place, path)
+        if value != node.value:
+            message = "has half a character (a surrogate); write the whole one"
+            self.problems.add(value, message)
+        return value
+
+    def _items(self, node: yaml.Node, place: Place, path: tuple[str, ...]) -> Items:
+        items: Items = _placed([], place, path)
+        for child in node.value:
+            line = place._replace(line=child.start_mark.line + 1)
+            items.append(self.of(child, line, path))
+        return items
+
+    def _fields(self, node: yaml.Node, place: Place, path: tuple[str, ...]) -> Fields:
+        fields: Fields = _placed({}, place, path)
+        for key, child in node.value:
+            line = place._replace(line=key.start_mark.line + 1)
+            name = str(key.value)
+            value = self.of(child, line, (*path, name))
+            if not isinstance(key, yaml.ScalarNode):
+                self.problems.add(_placed("", line, path), "a key must be plain text")
+            elif name in fields:
+                first = fields[name].place.line
+                message = f"is given twice; line {first} has it already"
+                self.problems.add(value, message)
+            else:
+                fields[name] = value
+        return fields

@@ -3,12 +3,13 @@ others.
 """
 
 import re
+from pathlib import Path
 
 import click
 import pytest
 from cbm_cli.cli import main
 
-from tests.builders import cbm
+from tests.builders import GRID, cbm
 
 OPTIONS = {
     "": "--version --cite",
@@ -68,3 +69,84 @@ def test_a_command_has_the_options_of_the_product_and_a_help_of_80_columns(
         option for option in expected if not any(option in names for names in found)
     ] == []
     assert [names for names in found if not names & {*expected}] == []
+
+
+# What a word names
+
+
+def test_an_experiment_may_be_named_as_a_version_is(here):
+    Path("experiments.yaml").write_text(GRID.replace("bars:", "v1.5:"))
+    dry_run = cbm("run", "v1.5", "--trials", 3, "--dry-run").stdout
+    assert dry_run == "12 trials: 0 finished before, 12 to run\n"
+
+
+def test_a_folder_does_not_hide_an_experiment_of_its_name(grid):
+    Path("grid.yaml").rename("experiments.yaml")
+    Path("bars").mkdir()
+    assert "8 to run" in cbm("run", "bars", "--dry-run").stdout
+
+
+def test_a_grid_that_is_named_without_its_suffix_is_named_in_the_answer(grid):
+    for command in ("run", "ls"):
+        answer = cbm(command, "grid", code=2).stderr
+        assert f"cbm {command} grid.yaml" in answer
+    Path("experiments.yaml").write_text(GRID)
+    answer = cbm("run", "grid", code=2).stderr
+    assert "experiments.yaml: there is no experiment 'grid'" in answer
+    assert "cbm run grid.yaml" in answer
+
+
+def test_a_path_is_a_grid_though_it_has_another_suffix(here):
+    assert "Error: grid.txt: cannot be read" in cbm("run", "./grid.txt", code=2).stderr
+
+
+def test_help_says_what_an_option_takes():
+    sample = cbm("verify", "--help").stdout
+    assert "--sample N|all" in sample
+    assert "the same ones each time" in " ".join(sample.split())
+    for command, data in (
+        ("verify", "DIR"),
+        ("features", "NAME|FILE"),
+        ("evaluate", "NAME|FILE|DIR"),
+        ("plot", "NAME|FILE|DIR"),
+    ):
+        assert re.search(rf"--data {re.escape(data)} ", cbm(command, "--help").stdout)
+
+
+def test_an_error_of_the_system_without_a_number_keeps_its_words(grid, monkeypatch):
+    def fail(*_):
+        raise OSError("the tape is torn")
+
+    monkeypatch.setattr("cbm_cli.grid.read.read_grid", fail)
+    answer = cbm("run", "grid.yaml", code=2).stderr
+    assert answer.startswith("Error: system: the tape is torn;")
+
+
+# What a reader of a grid may miss
+
+
+def test_a_default_that_is_left_out_is_said_before_a_run(here):
+    defaults = "{evaluate: {method: pseudo, every: 5}, table: {scale: total}}"
+    text = GRID.replace("{trials: 2, seed: 5}", defaults)
+    text = text.replace("{method: exact, every: 20}", "{every: 4}")
+    text = text.replace("{scale: total}", "{scale: total, rows: sampler}")
+    Path("grid.yaml").write_text(text)
+    notes = cbm("run", "grid.yaml", "--dry-run").stderr
+    expected = "replaces the whole field of defaults, also method: pseudo"
+    assert f"grid.yaml:12: bars.evaluate: {expected}\n" in notes
+    assert "bars.table" not in notes  # which has all that the defaults give
+    Path("grid.yaml").write_text(text.replace("{every: 4}", "exact"))
+    notes = cbm("run", "grid.yaml", "--dry-run").stderr
+    assert "bars.evaluate: replaces the whole field of defaults, also every: 5" in notes
+
+
+def test_modules_of_a_recorder_that_may_change_are_named(grid):
+    Path("own.py").write_text(
+        "import re\nimport numpy as np\n\n"
+        "def f(snapshots, context):\n"
+        "    import jinja2\n"
+        "    return {'own': snapshots.update * 1.0}\n"
+    )
+    grid(GRID.replace("batch: full", "batch: full\n    record: own.py:f"))
+    notes = cbm("run", "grid.yaml", "--dry-run").stderr
+    assert "own.py:f: imports jinja2; trials are not run again" in notes
