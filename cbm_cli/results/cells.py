@@ -363,6 +363,17 @@ class Cell:
         return float(values.std(ddof=1)) if len(values) > 1 else np.nan
 
     @property
+    def learned(self) -> bool:
+        """Whether training gained more than trials differ; True where that is unknown.
+
+        The gain is the mean of the values less that of the untrained machines.
+        """
+        metric = self.measure.metric
+        start = mean(self._of_known(f"{metric.column}_start") * self.scale[self.known])
+        gain = metric.better * (self.mean - start)
+        return not gain <= self.std  # not a number: nothing to compare with
+
+    @property
     def best_update(self) -> float:
         """Mean update of the best value, or of the best validation value where the
         statistic rests on it.

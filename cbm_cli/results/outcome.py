@@ -181,8 +181,9 @@ class Outcome:
 
         The best of likelihoods and bounds is the maximum, ``_max``, of costs the
         minimum, ``_min``. With a validation part there are also the values at its best
-        evaluation. Other columns, and those of recorders, have only a final value. Each
-        of these values of an estimate comes with its proved limit.
+        evaluation, and ``_start`` is the value of the untrained machine. Other columns,
+        and those of recorders, have only a final value. Each of these values of an
+        estimate comes with its proved limit.
         """
         row: dict[str, float | int] = {}
         raw = dict(zip(self.columns, self.curve[1:].T, strict=True))
@@ -200,6 +201,8 @@ class Outcome:
                 row[f"{name}_{end}_update"] = int(raw["update"][best])
                 if most in curve:
                     row[f"{most}_{end}"] = float(curve[most][best])
+                start = self.columns.index(name)
+                row[f"{name}_start"] = float(self.curve[0, start])
             row[f"{name}_final"] = float(column[-1])
         if watched := valid_metric(self.columns):
             best = best_of(curve[watched], better(watched))

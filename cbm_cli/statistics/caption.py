@@ -30,6 +30,7 @@ def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
         *chosen_note(cells),
         tested,
         *_troubles(cells, marks),
+        *unlearned_note(cells),
         *_estimates(cells),
     )
     return [note for note in notes if note]
@@ -117,6 +118,20 @@ def aside_of(shown: Cell) -> str:
     if shown.evaluated or (statistic == "final" and better > 0):
         return ""
     return {1: "final", -1: "epochs", 0: ""}[better]
+
+
+def unlearned_note(cells: Cells) -> Iterator[str]:
+    """Warn of cells in which training gained no more than trials differ."""
+    if is_evaluated(cells.trials.frame, cells.measure.metric):
+        return
+    finished = [cell for cell in cells if cell.n]
+    unlearned = [cell for cell in finished if not cell.learned]
+    if unlearned:
+        cells_of_all = f"{len(unlearned)} of {count(len(finished), 'cell')}"
+        yield (
+            f"NOT LEARNED: in {cells_of_all} curves gained no more than trials differ; "
+            "train longer, or try another learning rate."
+        )
 
 
 def _what(cells: Cells) -> str:

@@ -1,5 +1,6 @@
 """Cells: numbers about the trials of a run, the same for every reader."""
 
+import textwrap
 from math import inf, nan
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.results.journal import Run
 
-from tests.builders import cbm
+from tests.builders import cbm, run_grid
 from tests.golden import outputs
 from tests.journals import PLAIN, change_manifest
 
@@ -207,3 +208,32 @@ def test_tables_and_pictures_show_the_statistic_that_the_grid_asks_for(tmp_path)
         )
         clouds = compose(panels).figure.axes[0].collections
         assert [cloud.get_facecolor()[0, 3] for cloud in clouds] == shares
+
+
+def test_a_table_warns_of_cells_that_gained_no_more_than_their_trials_differ(here):
+    """Two updates of 40 rows teach nothing; the toy learns in all of its trials."""
+    rng = np.random.default_rng(0)
+    np.savetxt("survey.csv", rng.integers(0, 2, (40, 6)), fmt="%d", delimiter=",")
+    grid = """
+    experiments:
+      toy:
+        data: [{path: survey.csv}, {name: bars-and-stripes, size: 2}]
+        model: {kind: rbm, hidden: 4}
+        offsets: dd^b_s
+        sampler: PCD-1
+        learning_rate: 0.1
+        updates: [2, 4000]
+        exclude: [{data: {path: survey.csv}, updates: 4000}]
+        batch: full
+        evaluate: {method: exact, every: 2}
+        trials: 4
+    """
+    folder = run_grid(textwrap.dedent(grid))
+    notes = cbm("table", folder).stdout
+    assert "NOT LEARNED: in 2 of 3 cells curves gained no more" in notes
+    learned = cbm("table", folder, "--select", "updates=4000").stdout
+    assert "NOT LEARNED" not in learned
+    summary = pd.read_csv(folder / "toy/summary.csv")
+    curves = pd.concat(map(pd.read_csv, (folder / "toy/curves").glob("*.csv")))
+    starts = curves.loc[curves["update"] == 0, "train_log_likelihood"]
+    assert sorted(summary["train_log_likelihood_start"]) == sorted(starts)
