@@ -21,9 +21,10 @@ from printed import PAPER, markdown, text_of
 
 import cbm_cli as cbm
 from cbm_cli.errors import CbmError
-from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, signed_rank
+from cbm_cli.statistics.wilcoxon import signed_rank
 
 ALPHA = 0.05
+FEWEST_PAIRS = 6  # at which a signed-rank test can reach ALPHA
 LARGEST = 1e9  # replaces infinity, which a diverged trial has
 VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
 OF_COURSE = {

@@ -2,14 +2,17 @@
 it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from cbm_cli.statistics.wilcoxon import (
+    NO_DIFFERENCE,
     TESTS,
+    Difference,
     Sample,
     Significance,
     hodges_lehmann,
@@ -32,35 +35,38 @@ class Mark:
 
     best: bool = False
     bold: bool = False  # best of the row, or not significantly different from it
-    underlined: bool = False  # best of a row that claims no significance
     # significantly better than the best of the row, which has the better mean
     better_by_test: bool = False
     disputed: bool = False  # best of a row that has such a cell
     claimed: bool = True  # whether the row has enough pairs to claim significance
-    against_best: Significance | None = (
-        None  # None for the best itself and in rows without one
-    )
-    pair: tuple[Sample, Sample, Marking] = (
-        {},
-        {},
-        Marking(),
-    )  # its values and those of the best
+    # None for the best itself and in rows without one
+    against_best: Significance | None = None
+    # of the cell and the best, more being better
+    sample: Sample = field(default_factory=dict, repr=False)
+    best_sample: Sample = field(default_factory=dict, repr=False)
+    marking: Marking = field(default_factory=Marking)
 
     @property
-    def difference(self) -> tuple[float, float, float]:
-        """The paired difference to the best of the row, with the ends of its interval;
-        NaN without a pair.
-        """
-        one, best, marking = self.pair
-        low, middle, high = sorted(
-            marking.better * end for end in hodges_lehmann(one, best, marking.alpha)
-        )
-        return middle, low, high
+    def underlined(self) -> bool:
+        """Whether it is the best of a row that claims no significance."""
+        return self.best and not self.claimed
+
+    @cached_property
+    def difference(self) -> Difference:
+        """The paired difference to the best of the row; NaN without a pair."""
+        if self.marking.test != "signed-rank":
+            return NO_DIFFERENCE
+        gain = hodges_lehmann(self.sample, self.best_sample, self.marking.alpha)
+        if self.marking.better == 1:
+            return gain
+        return Difference(-gain.estimate, low=-gain.high, high=-gain.low)
 
     @property
     def name(self) -> str:
         """``bold``, ``underline`` or nothing."""
-        return "bold" if self.bold else "underline" if self.underlined else ""
+        if self.bold:
+            return "bold"
+        return "underline" if self.underlined else ""
 
 
 def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
@@ -75,42 +81,65 @@ def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
     A few far trials can make a mean worse whose cell is better in nearly all pairs. A
     cell that is so by the test is bold, too, and `better_by_test`; the best by the mean
     is `disputed`.
+
+    Examples
+    --------
+    >>> low, high = dict.fromkeys(range(6), 1.0), dict.fromkeys(range(6), 2.0)
+    >>> [mark.name for mark in mark_row([low, high], Marking())]
+    ['', 'bold']
     """
-    better, test, alpha, correction = marking
-    row = {
-        i: {trial: better * value for trial, value in one.items()}
-        for i, one in enumerate(samples)
-        if one
-    }
     marks = [Mark() for _ in samples]
-    values = {i: np.array([*one.values()]) for i, one in row.items()}
-    known = {
-        i: of[np.isfinite(of)] for i, of in values.items() if np.isfinite(of).any()
-    }
-    if not (better and len(row) > 1 and known):
+    row: dict[int, Sample] = {}  # by place; more is better
+    for place, sample in enumerate(samples):
+        if sample:
+            row[place] = {
+                trial: marking.better * value for trial, value in sample.items()
+            }
+    best = _best_by_mean(row)
+    if best is None or len(row) < 2 or marking.better == 0:
         return marks
-    best = max(known, key=lambda i: (len(known[i]) == len(values[i]), known[i].mean()))
-    found = {i: TESTS[test](row[best], other) for i, other in row.items() if i != best}
-    if correction:
-        adjusted = holm([one.p_value for one in found.values()])
-        for (i, one), p in zip(found.items(), adjusted, strict=True):
-            found[i] = replace(
-                one, corrected_p=p, smallest_p=min(1.0, one.smallest_p * len(found))
-            )
-    claimed = all(one.powered(alpha) for one in found.values())
-    for i, one in found.items():
-        ahead = one.powered(alpha) and one.p < alpha and one.effect_size < 0
-        bold = claimed and (one.p >= alpha or ahead)
-        pair = (row[i], row[best]) if test == "signed-rank" else ({}, {})
-        marks[i] = Mark(
-            False, bold, False, ahead, False, claimed, one, (*pair, marking)
+    tests = _tests_against(best, row, marking)
+    claimed = all(test.powered(marking.alpha) for test in tests.values())
+    for place, test in tests.items():
+        is_significant = test.powered(marking.alpha) and test.p < marking.alpha
+        better_by_test = is_significant and test.effect_size < 0
+        marks[place] = Mark(
+            bold=claimed and (better_by_test or test.p >= marking.alpha),
+            better_by_test=better_by_test,
+            claimed=claimed,
+            against_best=test,
+            sample=row[place],
+            best_sample=row[best],
+            marking=marking,
         )
     disputed = any(mark.better_by_test for mark in marks)
-    marks[best] = Mark(
-        best=True,
-        bold=claimed,
-        underlined=not claimed,
-        disputed=disputed,
-        claimed=claimed,
-    )
+    marks[best] = Mark(best=True, bold=claimed, disputed=disputed, claimed=claimed)
     return marks
+
+
+def _best_by_mean(row: Mapping[int, Sample]) -> int | None:
+    """Return the place of the best sample; None where no value is finite."""
+    ranking: dict[int, tuple[bool, float]] = {}
+    for place, sample in row.items():
+        values = np.array([*sample.values()])
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            ranking[place] = (finite.size == values.size, float(finite.mean()))
+    return max(ranking, key=lambda place: ranking[place], default=None)
+
+
+def _tests_against(
+    best: int, row: Mapping[int, Sample], marking: Marking
+) -> dict[int, Significance]:
+    """Return the test of the best sample against each other one, by its place."""
+    test = TESTS[marking.test]
+    results = {
+        place: test(row[best], sample) for place, sample in row.items() if place != best
+    }
+    if marking.correction is None:
+        return results
+    corrected_ps = holm([result.p_value for result in results.values()])
+    for (place, result), corrected_p in zip(results.items(), corrected_ps, strict=True):
+        smallest_p = min(1.0, result.smallest_p * len(results))
+        results[place] = replace(result, corrected_p=corrected_p, smallest_p=smallest_p)
+    return results

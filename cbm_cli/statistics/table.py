@@ -1,10 +1,9 @@
 """Results tables: cells in rows and columns, marked, and the sheet that shows them."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of, with_name
@@ -13,10 +12,15 @@ from cbm_cli.results.columns import Columns, Key, Row, key_of
 from cbm_cli.sheets import Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
-from cbm_cli.statistics.wilcoxon import TESTS
+from cbm_cli.statistics.wilcoxon import TESTS, Sample
 from cbm_cli.text import decimal, did_you_mean
 
 MOST_DIGITS = 9
+_BEST = {"highest": 1, "lowest": -1}
+_CORRECTIONS = ("holm",)
+_AXES = ("groups", "rows", "columns")
+
+Rows = Sequence[Sequence["Entry"]]  # one entry for each column
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class TableLayout:
         return self.groups + self.rows + self.columns
 
 
-class Digits(NamedTuple):
+@dataclass(frozen=True)
+class Formats:
     """Formats of the numbers of a table."""
 
     mean: str
@@ -52,100 +57,58 @@ class Entry(Value):
 
     def record(self, axes: Sequence[str], marking: Marking) -> dict[str, Any]:
         """Return everything known about the cell: one line of the long form."""
-        cell, test = self.cell, self.verdict.against_best
+        cell = self.cell
         assert cell is not None
-        cost, choice = cell.measure.metric.better < 0, cell.choice
-        tested = test is not None and test.powered(marking.alpha)
-        names = {
-            "p_value": "p_value",
-            "effect_size": "effect_size",
-            "n_pairs": "n_pairs",
-        }
-        names |= (
-            {f"p_value_{marking.correction}": "corrected_p"}
-            if marking.correction
-            else {}
-        )
-        marks = ("best", "bold", "underlined", "better_by_test")
-        return {
-            **{axis: cell.row[axis] for axis in axes},
-            **(
-                {**choice.values, f"{choice.measure.metric.part}_mean": choice.mean}
-                if choice
-                else {}
-            ),
-            "n": cell.n,
-            "n_planned": cell.planned,
-            "mean": cell.mean,
-            "std": cell.std,
-            "at_most": int(cell.bounded.sum()),
-            "final_mean": mean(cell.final),
-            **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
-            "min_update" if cost else "max_update": cell.best_update,
-            **{
-                name: getattr(test, own) if tested else math.nan
-                for name, own in names.items()
-            },
-            **dict(
-                zip(
-                    ("difference", "difference_low", "difference_high"),
-                    self.verdict.difference,
-                    strict=True,
-                )
-            ),
-            **{name: getattr(self.verdict, name) for name in marks},
-            "diverged": cell.diverged,
-            **({"doubtful": int(cell.doubts.sum())} if cell.evaluated else {}),
-            **({"evaluated_with": "; ".join(cell.made)} if cell.evaluated else {}),
-        }
+        record = {axis: cell.row[axis] for axis in axes}
+        if cell.choice:
+            record |= cell.choice.values
+            record[f"{cell.choice.measure.metric.part}_mean"] = cell.choice.mean
+        record["n"] = cell.n
+        record["n_planned"] = cell.planned
+        record["mean"] = cell.mean
+        record["std"] = cell.std
+        record["at_most"] = int(cell.bounded.sum())
+        record["final_mean"] = mean(cell.final)
+        if cell.measure.metric.better < 0:
+            record["epochs_to_convergence"] = mean(cell.epochs)
+            record["min_update"] = cell.best_update
+        else:
+            record["max_update"] = cell.best_update
+        record |= _test_record(self.verdict, marking)
+        record["diverged"] = cell.diverged
+        if cell.evaluated:
+            record["doubtful"] = int(cell.doubts.sum())
+            record["evaluated_with"] = "; ".join(cell.made)
+        return record
 
     @property
     def difference(self) -> str:
         """The difference to the best of the row with its interval, as ``-0.52 [-0.61,
         -0.44]``.
         """
-        if not any(map(math.isfinite, self.verdict.difference[1:])):  # too few pairs
-            return ""
-        middle, low, high = (
-            decimal(number, ".3g") for number in self.verdict.difference
-        )
-        return f"{middle} [{low}, {high}]"
+        difference = self.verdict.difference
+        if not (math.isfinite(difference.low) or math.isfinite(difference.high)):
+            return ""  # too few pairs
+        estimate, low, high = (decimal(number, ".3g") for number in difference)
+        return f"{estimate} [{low}, {high}]"
 
 
-def entry_of(
-    cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[Key, str]
-) -> Entry:
-    """Return a cell as it is printed; ``footnotes`` has a letter for each choice in the
-    caption.
-    """
-    if cell is None:
-        return Entry("–")
-    flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
-    flags += [f"{cell.diverged} diverged"] if cell.diverged else []
-    flags += (
-        ["best by mean"]
-        if mark.disputed
-        else ["better by test"]
-        if mark.better_by_test
-        else []
-    )
-    footnote = footnotes.get(chosen_key(cell), "")
-    about: Any = {
-        "footnote": footnote,
-        "flags": ", ".join(flags),
-        "cell": cell,
-        "verdict": mark,
-    }
-    if math.isnan(cell.mean):
-        return Entry("diverged" if cell.n else "–", **about)
-    aside = aside_of(cell)
-    beside = getattr(cell, aside) if aside else cell.value[:0]
-    number, spread, behind = (
-        "–" if math.isnan(value) else decimal(value, spec)
-        for value, spec in zip((cell.mean, cell.std, mean(beside)), digits, strict=True)
-    )
-    number = f"≤ {number}" if cell.bounded.any() else number
-    return Entry(number, spread, behind if aside else "", mark=mark.name, **about)
+def _test_record(mark: Mark, marking: Marking) -> dict[str, Any]:
+    """Return the test of a cell; NaN where there was none, or with too few pairs."""
+    test = mark.against_best
+    tested = test is not None and test.powered(marking.alpha)
+    fields = {name: name for name in ("p_value", "effect_size", "n_pairs")}
+    if marking.correction:
+        fields[f"p_value_{marking.correction}"] = "corrected_p"
+    record = {}
+    for column, name in fields.items():
+        record[column] = getattr(test, name) if tested else math.nan
+    record["difference"] = mark.difference.estimate
+    record["difference_low"] = mark.difference.low
+    record["difference_high"] = mark.difference.high
+    for name in ("best", "bold", "underlined", "better_by_test"):
+        record[name] = getattr(mark, name)
+    return record
 
 
 @dataclass(frozen=True)
@@ -154,66 +117,60 @@ class ResultsTable:
 
     cells: Cells
     layout: TableLayout
-    columns: tuple[Row, ...]  # settings of the first cell of each column
-    groups: Sequence[Sequence[Sequence[Entry]]]  # one entry for each column
+    columns: Sequence[Row]  # settings of the first cell of each column
+    groups: Sequence[Rows]
     marking: Marking
 
     @property
     def entries(self) -> list[Entry]:
         """All entries of planned cells, in reading order."""
-        return [
-            entry
-            for group in self.groups
-            for row in group
-            for entry in row
-            if entry.cell
-        ]
+        rows = [row for group in self.groups for row in group]
+        return [entry for row in rows for entry in row if entry.cell]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the long form, a line for each cell."""
-        return [entry.record(self.layout.axes, self.marking) for entry in self.entries]
+        axes = self.layout.axes
+        return [entry.record(axes, self.marking) for entry in self.entries]
 
     def sheet(self) -> Sheet:
         """Return the table to print."""
-        axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
-        description = manifest.description
-        title = f"About: {description}" if description else ""
-        notes = caption(
-            self.cells, [entry.verdict for entry in self.entries], self.marking
-        )
-        corner = Label.of("-".join(map(name_of, axes.rows)))
-        groups = []
-        for rows in self.groups:
-            firsts = [
-                next(entry.cell.row for entry in row if entry.cell) for row in rows
-            ]
-            stubs = [
-                Label.join([value_of(axis, first[axis]) for axis in axes.rows], "-")
-                for first in firsts
-            ]
-            lines: list[list[Item]] = [
-                [stub, *row] for stub, row in zip(stubs, rows, strict=True)
-            ]
-            groups.append(
-                Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines)
-            )
-        header = [
-            corner,
-            *(_heading(axes.columns, settings) for settings in self.columns),
-        ]
+        marks = [entry.verdict for entry in self.entries]
+        notes = caption(self.cells, marks, self.marking)
+        description = self.cells.manifest.description
+        header = [Label.of("-".join(map(name_of, self.layout.rows)))]
+        header += [_heading(self.layout.columns, settings) for settings in self.columns]
         about = {
             "about": description,
-            "metric": measure.metric.column,
-            "scale": measure.scale,
+            "metric": self.cells.measure.metric.column,
+            "scale": self.cells.measure.scale,
             "test": self.marking.test,
             "alpha": self.marking.alpha,
             "correction": self.marking.correction,
-            "layout": asdict(axes),
+            "layout": asdict(self.layout),
             "notes": notes,
         }
         return Sheet(
-            header, groups, title, manifest.experiment, notes, self.records, about
+            header=header,
+            groups=[self._printed_group(rows) for rows in self.groups],
+            title=f"About: {description}" if description else "",
+            name=self.cells.manifest.experiment,
+            notes=notes,
+            records=self.records,
+            about=about,
         )
+
+    def _printed_group(self, rows: Rows) -> Group:
+        """Return rows with their labels."""
+        lines: list[list[Item]] = []
+        for row in rows:
+            settings = next(entry.cell.row for entry in row if entry.cell)
+            values = [value_of(axis, settings[axis]) for axis in self.layout.rows]
+            lines.append([Label.join(values, "-"), *row])
+        heading = None
+        if self.layout.groups:
+            first = next(entry.cell for entry in rows[0] if entry.cell)
+            heading = _heading(self.layout.groups, first.row)
+        return Group(heading, lines)
 
 
 def _heading(axes: Sequence[str], row: Row) -> Label:
@@ -243,150 +200,224 @@ def build_table(
         another setting varies.
     """
     layout = _layout(cells, axes or {})
-    better = _known(
-        "best", best, {"highest": 1, "lowest": -1, None: cells.measure.metric.better}
-    )
-    _known("--test", test, TESTS)
-    _known("--correction", correction, {"holm": 1, None: 0})
+    better = cells.measure.metric.better
+    if best is not None:
+        _refuse_unknown("best", best, _BEST)
+        better = _BEST[best]
+    _refuse_unknown("--test", test, TESTS)
+    if correction is not None:
+        _refuse_unknown("--correction", correction, _CORRECTIONS)
     if not 0 < alpha < 1:
         raise CbmError(f"--alpha {alpha}: must be between 0 and 1")
     marking = Marking(better, test, alpha, correction)
-    columns, places = _arranged(cells, layout)
 
-    rows = list[list[list[tuple[Cell | None, Mark]]]]()
-    for group in places:
-        rows.append([])
-        for row in group:
-            values = [
-                it.values if it and not it.impossible.any() else None for it in row
-            ]
-            rows[-1].append([*zip(row, mark_row(values, marking), strict=True)])
-    formats, footnotes = (
-        _digits([row for group in rows for row in group]),
-        footnotes_of(cells),
-    )
-    groups = [
-        [[entry_of(*one, formats, footnotes) for one in row] for row in group]
-        for group in rows
-    ]
+    columns, arranged = _arranged(cells, layout)
+    groups = [[_marked(row, marking) for row in rows] for rows in arranged]
+    formats = _formats(cells, [row for rows in groups for row in rows])
+    footnotes = footnotes_of(cells)
+
+    def printed(row: Sequence[Entry]) -> list[Entry]:
+        return [_printed(entry, formats, footnotes) for entry in row]
+
+    groups = [[printed(row) for row in rows] for rows in groups]
     return ResultsTable(cells, layout, columns, groups, marking)
 
 
-def _known(option: str, asked: str | None, choices: Mapping[Any, Any]) -> Any:
-    """Return what a choice means; CbmError if there is none of this name."""
-    if asked not in choices:
-        names = [*filter(None, choices)]
-        raise CbmError(f"{option} {asked}: unknown{did_you_mean(str(asked), names)}")
-    return choices[asked]
+def _refuse_unknown(option: str, name: str, choices: Collection[str]) -> None:
+    if name not in choices:
+        raise CbmError(f"{option} {name}: unknown{did_you_mean(str(name), choices)}")
 
 
-def _digits(rows: Sequence[Sequence[tuple[Cell | None, Mark]]]) -> Digits:
+# Entries
+
+
+def _marked(row: Sequence[Cell | None], marking: Marking) -> list[Entry]:
+    """Return a row with marks, still without numbers."""
+    samples: list[Sample | None] = []
+    for cell in row:
+        if cell is None or cell.impossible.any():
+            samples.append(None)
+        else:
+            samples.append(cell.values)
+    marks = mark_row(samples, marking)
+    return [
+        Entry("–", cell=cell, verdict=mark)
+        for cell, mark in zip(row, marks, strict=True)
+    ]
+
+
+def _printed(entry: Entry, formats: Formats, footnotes: Mapping[Key, str]) -> Entry:
+    """Return an entry with its numbers, its flags and the letter of its choice."""
+    cell, mark = entry.cell, entry.verdict
+    if cell is None:
+        return entry
+    footnote = footnotes.get(chosen_key(cell), "")
+    entry = replace(entry, footnote=footnote, flags=", ".join(_flags(cell, mark)))
+    if cell.n == 0:
+        return entry
+    if math.isnan(cell.mean):
+        return replace(entry, number="diverged")
+    number = decimal(cell.mean, formats.mean)
+    if cell.bounded.any():
+        number = f"≤ {number}"
+    spread = _decimal_or_dash(cell.std, formats.spread)
+    aside = ""
+    if aside_of(cell):
+        values = getattr(cell, aside_of(cell))
+        aside = _decimal_or_dash(mean(values), formats.aside)
+    return replace(entry, number=number, spread=spread, aside=aside, mark=mark.name)
+
+
+def _flags(cell: Cell, mark: Mark) -> list[str]:
+    flags = []
+    if not cell.complete:
+        flags.append(f"n={cell.n}/{cell.planned}")
+    if cell.diverged:
+        flags.append(f"{cell.diverged} diverged")
+    if mark.disputed:
+        flags.append("best by mean")
+    elif mark.better_by_test:
+        flags.append("better by test")
+    return flags
+
+
+def _decimal_or_dash(number: float, spec: str) -> str:
+    return "–" if math.isnan(number) else decimal(number, spec)
+
+
+def _formats(cells: Cells, rows: Rows) -> Formats:
     """Return formats whose digits show every marked difference."""
-    first = next(cell for row in rows for cell, _ in row if cell)
-    aside = aside_of(first)
-    of_rows = first.measure.metric.better or first.evaluated
-    kind, fewest = ("f", 5) if aside == "epochs" else ("f", 2) if of_rows else ("g", 4)
-    enough = (d for d in range(fewest, MOST_DIGITS) if _distinct(rows, f".{d}{kind}"))
-    digits = next(enough, MOST_DIGITS)
-    less = max(digits - (2 if kind == "g" else 1), 0)
-    spread = digits if aside != "epochs" and kind == "f" else less
-    return Digits(
-        f".{digits}{kind}",
-        f".{spread}{kind}",
-        ".0f" if aside == "epochs" else f".{less}f",
-    )
+    first = next(iter(cells))
+    if aside_of(first) == "epochs":
+        digits = _digits(rows, 5, "f")
+        return Formats(f".{digits}f", f".{digits - 1}f", ".0f")
+    if first.measure.metric.better or first.evaluated:
+        digits = _digits(rows, 2, "f")
+        return Formats(f".{digits}f", f".{digits}f", f".{digits - 1}f")
+    digits = _digits(rows, 4, "g")
+    return Formats(f".{digits}g", f".{digits - 2}g", f".{digits - 2}f")
 
 
-def _distinct(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], spec: str) -> bool:
-    """Whether a significantly best mean differs, as printed, from those of cells
-    without a mark.
+def _digits(rows: Rows, fewest: int, kind: str) -> int:
+    """Return formats whose digits show every marked difference."""
+    pairs = []
+    for row in rows:
+        pairs += _told_apart(row)
+    for digits in range(fewest, MOST_DIGITS):
+        spec = f".{digits}{kind}"
+        if all(format(best, spec) != format(other, spec) for best, other in pairs):
+            return digits
+    return MOST_DIGITS
+
+
+def _told_apart(row: Sequence[Entry]) -> list[tuple[float, float]]:
+    """Return the best mean with each that differs significantly from it.
+
+    There are none in a row that claims no significance: more digits would show noise.
     """
-    return not any(
-        format(best.mean, spec) == format(cell.mean, spec) and best.mean != cell.mean
-        for row in rows
-        for best, its in row
-        if best and its.best and its.bold  # elsewhere more digits would show noise
-        for cell, mark in row
-        if cell and cell.n and not mark.name
-    )
+    best = None
+    other_means = []
+    for entry in row:
+        if entry.cell is None or entry.cell.n == 0:
+            continue
+        if entry.verdict.best and entry.verdict.bold:
+            best = entry.cell.mean
+        elif not entry.verdict.name:
+            other_means.append(entry.cell.mean)
+    if best is None:
+        return []
+    return [(best, mean) for mean in other_means if mean != best]
+
+
+# Where cells are
 
 
 def _arranged(
     cells: Cells, layout: TableLayout
-) -> tuple[tuple[Row, ...], list[list[list[Cell | None]]]]:
+) -> tuple[list[Row], list[list[list[Cell | None]]]]:
     """Return the settings of the first cell of each column, and the cells by group, row
     and column.
     """
-    places: dict[Key, Cell] = {}
-    groups: dict[Key, dict[Key, None]] = {}
-    heads: dict[Key, Row] = {}
+    headings: dict[Key, Row] = {}
+    groups: dict[Key, dict[Key, dict[Key, Cell]]] = {}
     for cell in cells:
-        axes = (layout.groups, layout.rows, layout.columns)
-        group, row, head = (key_of(cell.row, axis) for axis in axes)
-        heads.setdefault(head, cell.row)
-        groups.setdefault(group, {})[row] = None
-        twin = places.setdefault(group + row + head, cell)
-        if twin is not cell:
-            differing = Columns([cell.row, twin.row]).varying()
-            differ = " and ".join(differing) or "nothing but the run"
-            told = (
-                f"would mix runs that differ in {differ}; name it in --rows or "
-                "--columns"
+        group = key_of(cell.row, layout.groups)
+        row = key_of(cell.row, layout.rows)
+        column = key_of(cell.row, layout.columns)
+        headings.setdefault(column, cell.row)
+        places = groups.setdefault(group, {}).setdefault(row, {})
+        if column in places:
+            twins = Columns([cell.row, places[column].row])
+            differing = " and ".join(twins.varying()) or "nothing but the run"
+            raise CbmError(
+                f"the cell {', '.join(group + row + column)} would mix runs that "
+                f"differ in {differing}; name it in --rows or --columns"
             )
-            raise CbmError(f"the cell {', '.join(group + row + head)} {told}")
-    columns = in_order(heads)
-    return tuple(heads[head] for head in columns), [
-        [
-            [places.get(group + row + head) for head in columns]
-            for row in in_order(groups[group])
+        places[column] = cell
+
+    columns = in_order(headings)
+    arranged = []
+    for group in in_order(groups):
+        rows = groups[group]
+        lines = [
+            [rows[row].get(column) for column in columns] for row in in_order(rows)
         ]
-        for group in in_order(groups)
-    ]
+        arranged.append(lines)
+    return [headings[column] for column in columns], arranged
 
 
 def in_order(keys: Iterable[Key]) -> list[Key]:
     """Sort keys by their first value, then the next, each in the order in which it
     first appears.
     """
-    known = [*keys]
-    places = [
-        {v: i for i, v in enumerate(dict.fromkeys(values))}
-        for values in zip(*known, strict=True)
-    ]
-    return sorted(
-        known, key=lambda key: [place[v] for place, v in zip(places, key, strict=True)]
-    )
+    keys = list(keys)
+    places = []
+    for values in zip(*keys, strict=True):
+        distinct = dict.fromkeys(values)
+        places.append({value: place for place, value in enumerate(distinct)})
+
+    def places_of(key: Key) -> list[int]:
+        return [place[value] for place, value in zip(places, key, strict=True)]
+
+    return sorted(keys, key=places_of)
 
 
 def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     """Return the asked-for axes, and the default ones without the columns that were
     asked for elsewhere.
     """
-    columns, table = cells.columns, cells.manifest.table
-    chosen = {column for cell in cells if cell.choice for column in cell.choice.values}
+    columns = cells.columns
     named: dict[str, list[str]] = {}
     for axis, names in asked.items():
         named[axis] = []
         for name in names:
-            if name.replace(".", "_") in chosen:
-                message = (
-                    "is chosen in each cell, and cannot tell cells apart; remove it, "
-                    "or write --choose none"
-                )
-                raise CbmError(f"--{axis} {name}: {message}")
+            _refuse_chosen(axis, name, cells)
             named[axis] += columns.named(name, f"--{axis}")
-    taken = {column for of_axis in named.values() for column in of_axis}
-    axes: dict[str, tuple[str, ...]] = {}
-    for axis in ("groups", "rows", "columns"):
-        usual = columns.of_settings(getattr(table, axis))
-        left = [column for column in usual if column not in taken]
-        axes[axis] = tuple(named.get(axis, left))
-    for axis, other in combinations(axes, 2):
-        for column in set(axes[axis]) & set(axes[other]):
-            raise CbmError(
-                f"{column} is named in both --{axis} and --{other}; name it once"
-            )
+    axis_of: dict[str, str] = {}
+    for axis in _AXES:
+        for column in named.get(axis, []):
+            other = axis_of.setdefault(column, axis)
+            if other != axis:
+                raise CbmError(
+                    f"{column} is named in both --{other} and --{axis}; name it once"
+                )
+    axes = {}
+    for axis in _AXES:
+        defaults = columns.of_settings(getattr(cells.manifest.table, axis))
+        unnamed = [column for column in defaults if column not in axis_of]
+        axes[axis] = tuple(named.get(axis, unnamed))
     layout = TableLayout(**axes)
     if named:
         return layout
-    return replace(layout, rows=(*layout.rows, *columns.apart(layout.axes)))
+    added = columns.apart(layout.axes)
+    return replace(layout, rows=(*layout.rows, *added))
+
+
+def _refuse_chosen(axis: str, name: str, cells: Cells) -> None:
+    """Refuse a setting of which each cell shows the best value."""
+    column = name.replace(".", "_")
+    if any(cell.choice and column in cell.choice.values for cell in cells):
+        raise CbmError(
+            f"--{axis} {name}: is chosen in each cell, and cannot tell cells apart; "
+            "remove it, or write --choose none"
+        )

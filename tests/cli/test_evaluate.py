@@ -133,7 +133,7 @@ def test_tables_and_pictures_count_doubtful_evaluations_and_show_what_is_proved(
     assert sum(len(line.get_xdata()) for line in hollow) == 1
     told = cbm(*TABLE).stdout
     assert "DOUBTFUL: the last log Z of 1 trial " in told
-    assert "≤: at most. Known states disprove the estimates of 1 trial;" in told
+    assert "≤: at most. The proved bound disproves the estimates of 1 trial;" in told
     total = float(other["n_train"])  # the scale of this grid's table
     mean = total * (-36.25 + float(other["train_log_likelihood_ais"])) / 2
     assert f"≤ {mean:.2f} ± " in told

@@ -107,9 +107,9 @@ def test_names_of_a_table_may_be_single_words_and_default_axes_leave_them_out():
         ),
     ):
         toy = read(PLAIN + f"    table: {given}\n").experiments["toy"]
-        columns = Columns([cell.row() for cell in toy.cells])
+        of_cells = Columns([cell.row() for cell in toy.cells])
         axes = (toy.table.rows, toy.table.columns, toy.table.groups)
-        found = [" ".join(columns.of_settings(axis)) for axis in axes]
+        found = [" ".join(of_cells.of_settings(axis)) for axis in axes]
         assert found == [rows, columns, groups]
 
 

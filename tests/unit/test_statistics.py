@@ -2,8 +2,9 @@
 SciPy.
 """
 
+import tracemalloc
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from math import inf, nan
 
 import numpy as np
@@ -38,6 +39,139 @@ def test_the_interval_of_a_difference_has_the_shifts_that_the_test_does_not_reje
         for shift, rejected in ((-1e-6, True), (1e-6, False)):
             moved = signed_rank(sample(*(one - end - sign * shift)), sample(*other))
             assert (moved.p_value < alpha) == rejected
+
+
+def kept_shifts(differences, alpha):
+    """The smallest and the largest shift that the test does not reject, by trying all
+    at which it changes, and one between any two; and whether those in between are kept.
+    """
+    n = len(differences)
+    means = sorted(
+        {(differences[i] + differences[j]) / 2 for i in range(n) for j in range(i, n)}
+    )
+    shifts = [means[0] - 1]
+    for low, high in pairwise(means):
+        shifts += [low, (low + high) / 2]
+    shifts += [means[-1], means[-1] + 1]
+    kept = []
+    for place, shift in enumerate(shifts):
+        moved = sample(*(value - shift for value in differences))
+        test = signed_rank(moved, sample(*[0] * n))
+        if test.p_value >= alpha:
+            kept.append(place)
+    is_interval = kept == [*range(kept[0], kept[-1] + 1)]
+    low = -inf if kept[0] == 0 else means[(kept[0] - 1) // 2]
+    high = inf if kept[-1] == len(shifts) - 1 else means[kept[-1] // 2]
+    return low, high, is_interval
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.01])
+def test_interval_holds_the_shifts_that_the_test_keeps_with_ties_and_zeros(alpha):
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        n = rng.integers(4, 15)
+        differences = rng.integers(-4, 9, n) / 4  # many zeros and ties
+        low, high, is_interval = kept_shifts([*differences.tolist()], alpha)
+        assert is_interval
+        found = hodges_lehmann(sample(*differences), sample(*[0] * n), alpha)
+        assert (found.low, found.high) == (low, high)
+        test = signed_rank(sample(*differences), sample(*[0] * n))
+        if found.low < 0 < found.high:
+            assert test.p_value >= alpha
+        if not found.low <= 0 <= found.high:
+            assert test.p_value < alpha
+
+
+def test_pair_without_a_difference_makes_test_and_interval_disagree_nowhere():
+    differences = [1.51, 1.23, 0.7, 0, 1.61, 0, 1.65, -0.22, -0.07, 0.54, 1.16, -0.74]
+    none = sample(*[0] * len(differences))
+    test = signed_rank(sample(*differences), none)
+    found = hodges_lehmann(sample(*differences), none, 0.05)
+    below = sample(*(value + 1e-6 for value in differences))
+    assert (found.low, found.high) == (0, pytest.approx(1.195))
+    assert signed_rank(below, none).p_value < 0.05  # and 0 itself is kept
+    assert test.p_value > 0.05
+    expected, _ = by_all_signs(differences, [0] * len(differences))
+    assert test.p_value == pytest.approx(expected)
+
+
+def test_larger_differences_never_make_the_evidence_for_them_weaker():
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        differences = rng.integers(-3, 6, 9) / 2
+        ps = []
+        for shift in np.arange(-3, 4.25, 0.25):
+            test = signed_rank(sample(*(differences + shift)), sample(*[0] * 9))
+            # one-sided, from the two-sided value and the direction
+            is_above = test.effect_size > 0
+            ps.append(test.p_value / 2 if is_above else 1 - test.p_value / 2)
+        assert all(later <= before + 1e-12 for before, later in pairwise(ps))
+
+
+@pytest.mark.parametrize("n", [51, 60, 400])
+def test_many_pairs_have_the_means_of_two_that_sorting_them_all_gives(n):
+    rng = np.random.default_rng(n)
+    one = np.round(rng.normal(0.3, 1, n), 1)  # with ties
+    found = hodges_lehmann(sample(*one), sample(*[0] * n), 0.05)
+    rows, columns = np.triu_indices(n)
+    means = np.sort(one[rows] / 2 + one[columns] / 2)
+    assert found.estimate == pytest.approx(np.median(means), abs=1e-15)
+    for end, sign in ((found.low, 1), (found.high, -1)):
+        assert end in means
+        for shift, is_rejected in ((-0.01, True), (0.01, False)):
+            moved = sample(*(one - end - sign * shift))
+            test = signed_rank(moved, sample(*[0] * n))
+            assert (test.p_value < 0.05) == is_rejected
+
+
+def test_differences_of_thousands_of_trials_take_little_memory():
+    values = np.random.default_rng(1).normal(size=(2, 8000))
+    one, other = sample(*values[0]), sample(*values[1])
+    tracemalloc.start()
+    hodges_lehmann(one, other, 0.05)
+    signed_rank(one, other)
+    rank_sum(one, other)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6  # bytes; all means of two would take 256e6
+
+
+def test_difference_is_computed_once(monkeypatch):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return hodges_lehmann(*arguments)
+
+    monkeypatch.setattr("cbm_cli.statistics.marks.hodges_lehmann", counted)
+    mark, _ = mark_row([sample(*range(6)), sample(*range(1, 7))], Marking())
+    assert mark.difference == mark.difference
+    assert mark.difference.estimate == -1
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("test", "alpha", "n", "is_powered"),
+    [
+        ("signed-rank", 0.05, 5, False),  # 0.0625
+        ("signed-rank", 0.1, 5, True),
+        ("signed-rank", 0.05, 6, True),
+        ("signed-rank", 0.01, 7, False),  # 0.0156
+        ("rank-sum", 0.05, 5, True),  # 0.0079
+        ("rank-sum", 0.05, 4, True),  # 0.0286
+        ("rank-sum", 0.05, 3, False),  # 0.1
+        ("rank-sum", 0.0079, 5, False),
+    ],
+)
+def test_smallest_possible_p_alone_decides_whether_significance_is_claimed(
+    test, alpha, n, is_powered
+):
+    low, high = sample(*range(n)), sample(*range(100, 100 + n))
+    marks = mark_row([low, high], Marking(test=test, alpha=alpha))
+    assert [mark.name for mark in marks] == (
+        ["", "bold"] if is_powered else ["", "underline"]
+    )
+    assert (marks[0].against_best.p < alpha) == is_powered
 
 
 def test_a_difference_of_few_pairs_or_of_diverged_trials_has_no_end():
@@ -85,16 +219,18 @@ def test_pairs_are_matched_by_trial_number_not_by_position():
 
 def by_all_signs(x, y):
     """P-value and effect of a signed-rank test by all signs of ranks, without any sum
-    of values.
+    of values; pairs without a difference have ranks, too.
     """
     finite = ([it if np.isfinite(it) else None for it in values] for values in (x, y))
-    pairs = [(a, b) for a, b in zip(*finite, strict=True) if a != b]
-    sizes = [
+    pairs = [pair for pair in zip(*finite, strict=True) if pair != (None, None)]
+    every = [
         inf if None in pair else abs(Fraction(pair[0]) - Fraction(pair[1]))
         for pair in pairs
     ]
+    pairs = [(a, b) for a, b in pairs if a != b]
+    sizes = [size for size in every if size]
     ranks = [
-        sum(s < size for s in sizes) + (sizes.count(size) + 1) / 2 for size in sizes
+        sum(s < size for s in every) + (every.count(size) + 1) / 2 for size in sizes
     ]
     higher = [b is None or (a is not None and a > b) for a, b in pairs]
     middle = sum(ranks) / 2
