@@ -16,6 +16,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.machine import TrainedMachine, as_bytes
+from cbm_cli.machines.limits import SUM_BITS
 from cbm_cli.machines.models import Layered
 from cbm_cli.machines.threads import one_thread, using_cores
 from cbm_cli.reference import hidden_mean, visible_mean
@@ -38,8 +39,6 @@ except ImportError as error:
     ) from None
 
 SCORES = "log-likelihood", "pseudo-likelihood"
-# log Z is exact up to this size of the smaller side, which takes about a second
-EXACT_BITS = 20
 _BLOCK = 10_000  # sparse rows that are filled up at a time
 _TYPES = (np.float64, np.float32)  # of rows
 
@@ -163,7 +162,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Return log p(x) of each row in nats, (n,), or its pseudo-likelihood, as
         ``scores`` asks.
 
-        log Z is exact if the smaller side has at most 20 units. Otherwise AIS estimates
+        log Z is exact if the smaller side has at most 25 units. Otherwise AIS estimates
         it, once after each training, from the means of the training rows: all rows then
         share one error.
         """
@@ -176,7 +175,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.scores == "pseudo-likelihood":
             return self.machine_.pseudo_likelihood(x)
         if self._log_z is None:
-            exact = min(self.machine_.sizes) <= EXACT_BITS
+            exact = min(self.machine_.sizes) <= SUM_BITS
             method = "exact" if exact else "ais"
             with using_cores(effective_n_jobs(self.n_jobs)):
                 self._log_z = self.machine_.log_partition(method, data=self._means)

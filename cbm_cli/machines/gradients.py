@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from cbm_cli import reference as ref
 from cbm_cli.kernels.machine import Machine
@@ -62,20 +61,24 @@ def exact_moments(W: Wide, b: Wide, c: Wide) -> ByParameter:
     """<x h'>, <x>, <h> under the model, by the sum over all states of the smaller
     side.
     """
-    if W.shape[-1] > W.shape[-2]:
+    n, m = W.shape[-2:]
+    if m > n:
         moments = exact_moments(W.mT, c, b)
         return ByParameter(moments.W.mT, moments.c, moments.b)
-    scores = [-ref.free_energy(h, W.mT, c, b) for h in _state_blocks(W.shape[-1])]
-    p, total = (
-        softmax(np.concatenate(scores, axis=-1), axis=-1),
-        ByParameter(*map(np.zeros_like, (W, b, c))),
-    )
-    for k, h in enumerate(_state_blocks(W.shape[-1])):
-        phase = ref.Ensemble(
-            ref.visible_mean(h, W, b), h, p[..., k * BLOCK : (k + 1) * BLOCK]
+    blocks = [slice(k, k + BLOCK) for k in range(0, 2**m, BLOCK)]
+    p = np.empty((*W.shape[:-2], 2**m))
+    for block, h in zip(blocks, _state_blocks(m), strict=True):
+        p[..., block] = -ref.free_energy(h, W.mT, c, b)
+    p -= p.max(axis=-1, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(axis=-1, keepdims=True)
+    total = ByParameter(np.zeros_like(W), np.zeros_like(b), np.zeros_like(c))
+    for block, h in zip(blocks, _state_blocks(m), strict=True):
+        phase = ref.Ensemble(ref.visible_mean(h, W, b), h, p[..., block])
+        of_x, of_h = ref.means(phase)
+        total = ByParameter(
+            total.W + ref.correlation(phase), total.b + of_x, total.c + of_h
         )
-        more = ref.correlation(phase), *ref.means(phase)
-        total = ByParameter(*(old + new for old, new in zip(total, more, strict=True)))
     return total
 
 
@@ -85,11 +88,9 @@ def mean_over_rows(
     """Mean over rows (n, N) times ``unit`` of a quantity that ``sums`` adds up over
     blocks (R, N).
     """
-    blocks = (
-        unit * rows[first : first + BLOCK].astype(np.float64)
-        for first in range(0, len(rows), BLOCK)
-    )
-    total: Any = sum(sums(x) for x in blocks)
+    total: Any = 0
+    for first in range(0, len(rows), BLOCK):
+        total = total + sums(unit * rows[first : first + BLOCK].astype(np.float64))
     return total / len(rows)
 
 
@@ -104,14 +105,14 @@ def standard_gradient(
 
     def sums(x: Wide) -> Wide:
         h = ref.hidden_mean(x, W, c)
-        return np.concatenate(
-            [x.T @ h, h.sum(axis=-2)[..., None, :]], axis=-2
-        )  # (..., N + 1, M)
+        of_h = h.sum(axis=-2)[..., None, :]
+        return np.concatenate([x.T @ h, of_h], axis=-2)  # (..., N + 1, M)
 
-    moments, model = mean_over_rows(sums, rows, unit), exact_moments(W, b, c)
+    data = mean_over_rows(sums, rows, unit)
     x_mean = unit * rows.mean(axis=0, dtype=np.float64)
+    model = exact_moments(W, b, c)
     return ByParameter(
-        moments[..., :-1, :] - model.W, x_mean - model.b, moments[..., -1, :] - model.c
+        W=data[..., :-1, :] - model.W, b=x_mean - model.b, c=data[..., -1, :] - model.c
     )
 
 
@@ -122,9 +123,11 @@ def centered(gradient: ref.Theta, mu: Wide, lam: Wide) -> ByParameter:
     <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, since constants
     cancel; mu (..., N), lam (..., M).
     """
-    W, b, c = gradient
-    W = W - mu[..., :, None] * c[..., None, :] - b[..., :, None] * lam[..., None, :]
-    return ByParameter(*ref.plain_step((W, b, c), mu, lam))
+    dW, db, dc = gradient
+    along_mu = mu[..., :, None] * dc[..., None, :]
+    along_lam = db[..., :, None] * lam[..., None, :]
+    dW, db, dc = ref.plain_step((dW - along_mu - along_lam, db, dc), mu, lam)
+    return ByParameter(dW, db, dc)
 
 
 def natural_gradient(
@@ -135,36 +138,36 @@ def natural_gradient(
     fisher: str = "joint",
     damping: float = 0.0,
 ) -> ByParameter:
-    """The solution d of (F + damping I) d = gradient; 0 along what has no variance
+    """A solution d of (F + damping I) d = gradient; 0 along what has no variance
     (Amari 1998).
 
     F is the covariance of s = (x h', x, h): joint, under p(x, h), as the paper prints
     it, of full rank for finite parameters; marginal, of E[s | x] under p(x), as it is
-    defined, of rank 2^N - 1 at most; diagonal, the diagonal of the joint one. CbmError
-    for more than 2^16 joint states, unless it is diagonal.
+    defined, of rank 2^N - 1 at most; diagonal, the diagonal of the joint one. Where F
+    is singular to rounding, the solution is not the shortest one,
+    `reference.natural_gradient`, but a basic one: 0 along what depends on the rest.
+    CbmError for more than 2^16 joint states, unless it is diagonal.
     """
     if fisher == "diagonal":
         p = exact_moments(W, b, c).flat()
         variances = p * (1 - p) + damping  # of binary variables
         moves = variances > FLAT
-        return gradient.shaped(
-            np.where(moves, gradient.flat() / np.where(moves, variances, 1), 0)
-        )
+        step = gradient.flat() / np.where(moves, variances, 1)
+        return gradient.shaped(np.where(moves, step, 0))
     n, m = W.shape[-2:]
+    # A damping of 1 is never singular: what is left to check is the size.
     check_fisher("gradient", fisher, 1.0, n, m, "write fisher: diagonal")
-    found = np.empty_like(gradient.flat())
-    for k in np.ndindex(found.shape[:-1]):
-        arrays: Any = [
-            array[k] for array in (W, b, c, b, c)
-        ]  # float64, the offsets not used
-        plain = Machine(*arrays)
-        work = make_natural(
-            Direction(FISHERS[fisher], damping), plain, True, *np.zeros((2, 0, n))
-        )
+    direction = Direction(FISHERS[fisher], damping)
+    no_rows = np.zeros((0, n))
+    steps = np.empty_like(gradient.flat())
+    for k in np.ndindex(steps.shape[:-1]):
+        # In float64, with offsets that are not used
+        plain: Any = Machine(W=W[k], b=b[k], c=c[k], mu=b[k], lam=c[k])
+        work = make_natural(direction, plain, True, no_rows, no_rows)
         find_moments(work)
-        work.gradient[:] = np.block(
-            [[gradient.W[k], gradient.b[k][:, None]], [gradient.c[k], 0.0]]
-        ).ravel()
+        with_b = np.hstack([gradient.W[k], gradient.b[k][:, None]])
+        with_c = np.append(gradient.c[k], 0.0)
+        work.gradient[:] = np.vstack([with_b, with_c]).ravel()
         find_direction(work)
-        found[k] = ref.flat(work.along[:3])
-    return gradient.shaped(found)
+        steps[k] = ref.flat(work.along[:3])
+    return gradient.shaped(steps)

@@ -40,7 +40,12 @@ from cbm_cli.machines.estimates import (
     never,
     reverse_ais,
 )
-from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
+from cbm_cli.machines.limits import (
+    LISTED_BITS,
+    check_likelihood,
+    check_room,
+    check_whole,
+)
 from cbm_cli.machines.models import (
     Flat,
     Layered,
@@ -55,7 +60,6 @@ from cbm_cli.reference import free_energy
 from cbm_cli.results.outcome import fewest_effective
 from cbm_cli.text import __version__, did_you_mean
 
-SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = (
     "log_z",
     "log_z_standard_error",
@@ -307,7 +311,7 @@ def _estimated(
         "effective_sample_size": 0.0 if disproved else estimate.effective_sample_size,
         "runs": method.runs,
     }
-    if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
+    if method.checked and min(machine.W.shape) <= LISTED_BITS:
         answer |= _reverse(machine, base, method, steps)
     return answer | {"doubtful": bool(doubt_of(answer))}, by_part
 

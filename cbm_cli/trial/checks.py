@@ -203,7 +203,7 @@ def _check_sums(settings: Settings, data: Dataset) -> None:
     }
     for field in (field for field, chosen in exact.items() if chosen):
         remedy = "use samples, as PT_10 or PCD-1 draw them"
-        limits.check_smaller_side(field, "exact", *sides, limits.PHASE_BITS, remedy)
+        limits.check_smaller_side(field, "exact", *sides, limits.LISTED_BITS, remedy)
     sums_states = (
         gradient.fisher != "diagonal" or exact["sampler"] or exact["gradient_from"]
     )

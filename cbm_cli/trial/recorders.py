@@ -349,7 +349,7 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
     for name in names:
         if name in summing:
             limits.check_smaller_side(
-                "record", name, n, m, limits.RECORDER_BITS, "remove it"
+                "record", name, n, m, limits.SUM_BITS, "remove it"
             )
 
 

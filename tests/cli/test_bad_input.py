@@ -64,7 +64,7 @@ def drawn_by(sampler):
         (MISSPELT, "", "13 table.metric", "train_log_likelihood"),
         (BY_VALID, "", "13 table.statistic", "hold_out:"),
         (BY_TEST, "", "13 table.by", "hold_out_test:"),
-        (HUGE, "", "12 evaluate", "2^40 40x40 2^30 ais"),
+        (HUGE, "", "12 evaluate", "2^40 40x40 2^25 ais"),
         (LARGE, "gradient: natural", "12 gradient", "2^37 20x17 2^16 fisher: diagonal"),
         (LARGE, "offsets_from: exact", "12 offsets_from", "2^17 20x17 2^16"),
         (LARGE, "gradient_from: exact", "12 gradient_from", "2^17 20x17 2^16"),
@@ -92,6 +92,17 @@ DIAGONAL = "gradient: {kind: natural, fisher: diagonal}"
 def test_a_batch_of_all_rows_and_the_way_out_for_large_machines_are_allowed(text):
     cells = read_grid("grid.yaml", text=text).experiments["bars"].cells
     assert [check(cell, load(cell.data)) for cell in cells] == [None] * 4
+
+
+def test_sum_over_too_many_states_is_refused_in_a_dry_run_too():
+    np.save("wide.npy", np.eye(40, 30, dtype=np.uint8))
+    text = GRID.replace("{name: bars-and-stripes, size: 2}", "{path: wide.npy}")
+    Path("grid.yaml").write_text(text.replace("hidden: 3", "hidden: 100"))
+    for options in ([], ["--dry-run"]):
+        refused = cbm("run", "grid.yaml", "-o", "out", *options, code=2)
+        assert problems_of(refused) == [("12", "bars.evaluate")]
+        assert holds(refused.stderr, "2^30|30x100|2^25|method: ais")
+    assert not Path("out").exists()
 
 
 def test_results_that_cannot_be_written_are_refused(monkeypatch):

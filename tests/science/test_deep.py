@@ -172,8 +172,12 @@ def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_n
 @pytest.mark.parametrize(
     ("sizes", "rows", "told"),
     [
-        ((10, 15, 20), 60_000, "2^15|20x15|60,000 rows"),
+        ((10, 15, 20), 60_000, "2^15|20x15|60,000 rows|2^30"),
         ((784, 20, 10), 1 << 20, None),
+        ((30, 100), 12, "2^30|30x100|2^25"),
+        ((784, 26), 12, "2^26|784x26|2^25"),
+        ((784, 25), 1 << 20, None),
+        ((13, 26, 13), 1, "2^26|26x26|2^25"),
     ],
 )
 def test_sums_that_are_too_large_are_refused(sizes, rows, told):
@@ -181,7 +185,26 @@ def test_sums_that_are_too_large_are_refused(sizes, rows, told):
         check_likelihood(sizes, rows, "evaluate", "")
     else:
         error = refusal(check_likelihood, sizes, rows, "evaluate", "use method: ais")
-        assert holds(error, f"evaluate|{told}|2^30|use method: ais")
+        assert holds(error, f"evaluate|{told}|use method: ais")
+
+
+def test_one_limit_of_exact_sums_holds_everywhere(clone):
+    """Recorders, trials and pages have the 25 units of `check_likelihood`."""
+    for hidden in (25, 26):
+        what = "log_likelihood+gradient_norms"
+        how = {"model": {"kind": "rbm", "hidden": hidden}, "batch": 2}
+        data = Dataset("wide", np.eye(2, 30, dtype=np.uint8))
+        recorded = rbm_settings(
+            **how, record={"what": what}, evaluate={"method": "none"}
+        )
+        evaluated = rbm_settings(**how, evaluate={"method": "exact"})
+        for settings in (recorded, evaluated):
+            if hidden == 25:
+                check(settings, data)
+            else:
+                assert holds(refusal(check, settings, data), "2^26|30x26|2^25")
+    for page in ("recorders.md", "science/likelihood.md", "how-to/labels.md"):
+        assert "25 units" in (clone / "docs" / page).read_text("utf-8")
 
 
 @pytest.mark.parametrize("sizes", [(9, 2**16), (2**16, 9)])
