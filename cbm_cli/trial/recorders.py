@@ -63,24 +63,21 @@ def in_pieces(recorder: Recorder) -> Recorder:
     """
 
     @wraps(recorder)
-    def whole(snapshots: Trail, context: Context) -> Columns:
+    def in_turn(snapshots: Trail, context: Context) -> Columns:
         _, n, m = snapshots.W.shape
-        most = min(
-            max(len(context.data.train), 2 ** min(n, m)), BLOCK
-        )  # rows or states at a time
+        # Rows or states that are in memory at a time
+        most = min(max(len(context.data.train), 2 ** min(n, m)), BLOCK)
         size = max(1, SCRATCH // (most * (n + m) + n * m))
-        starts = range(0, len(snapshots.update), size)
-        pieces = (
-            Trail._make(array[start : start + size] for array in snapshots)
-            for start in starts
-        )
-        found = [recorder(piece, context) for piece in pieces]
+        pieces = []
+        for start in range(0, len(snapshots.update), size):
+            arrays = (array[start : start + size] for array in snapshots)
+            pieces.append(recorder(Trail._make(arrays), context))
         return {
-            column: np.concatenate([part[column] for part in found])
-            for column in found[0]
+            column: np.concatenate([piece[column] for piece in pieces])
+            for column in pieces[0]
         }
 
-    return whole
+    return in_turn
 
 
 # Recorders, in the order of RECORDERS
@@ -91,11 +88,10 @@ def log_likelihood(snapshots: Trail, context: Context) -> Columns:
     evaluate the curves.
     """
     rows, unit = context.data.train, np.float32(context.unit)
-    machines = zip(*snapshots[1:4], strict=True)
-    values = [
-        mean_log_likelihood(*machine, rows, unit, log_partition(*machine))
-        for machine in machines
-    ]
+    values = []
+    for W, b, c in zip(snapshots.W, snapshots.b, snapshots.c, strict=True):
+        log_z = log_partition(W, b, c)
+        values.append(mean_log_likelihood(W, b, c, rows, unit, log_z))
     return {"log_likelihood": np.array(values)}
 
 
@@ -151,17 +147,19 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
 
     Data means are over all training rows, model means over all states.
     """
-    rows, (W, b, c) = context.settings.scheme.rows, wide(snapshots)
+    rows = context.settings.scheme.rows
+    W, b, c = wide(snapshots)
     data = _data_means(W, c, context)
-    model = (
-        exact_moments(W, b, c)[1:] if _needs_model(context.settings) else data
-    )  # of which none is used
+    model = data  # not used, unless the scheme needs a model
+    if context.settings.scheme.needs_model:
+        moments = exact_moments(W, b, c)
+        model = moments.b, moments.c
     columns = {}
-    for side, k in (("visible", 0), ("hidden", 1)):
-        exact = offset_target(
-            rows[k].shares, data[k], model[k], 1 / 2
-        )  # the expectation of noise
-        columns[f"{side}_offset_error"] = np.abs(snapshots[4 + k] - exact).mean(axis=1)
+    sides = ("visible", snapshots.mu), ("hidden", snapshots.lam)
+    for k, (side, offsets) in enumerate(sides):
+        # 1/2 is the expectation of noise
+        exact = offset_target(rows[k].shares, data[k], model[k], 1 / 2)
+        columns[f"{side}_offset_error"] = np.abs(offsets - exact).mean(axis=1)
     return columns
 
 
@@ -171,9 +169,9 @@ def gradient_angles(snapshots: Trail, context: Context) -> Columns:
     centered ones.
     """
     standard, along_offsets = _exact_gradients(snapshots, context)
-    natural = natural_gradient(
-        *wide(snapshots), standard, *_fisher_of(context.settings)
-    )
+    W, b, c = wide(snapshots)
+    fisher, damping = _fisher_of(context.settings)
+    natural = natural_gradient(W, b, c, standard, fisher=fisher, damping=damping)
     return {
         "angle_natural_standard": _angle(natural, standard),
         "angle_natural_centered": _angle(natural, along_offsets),
@@ -210,15 +208,12 @@ def reconstruction_error(snapshots: Trail, context: Context) -> Columns:
     W, b, c = wide(snapshots)
 
     def squares(x: Wide) -> Wide:
-        back = expit(
-            hidden_mean(x, W, c) @ W.swapaxes(1, 2) + b[:, None, :]
-        )  # (T, R, N)
+        h = hidden_mean(x, W, c)
+        back = expit(h @ W.swapaxes(1, 2) + b[:, None, :])  # (T, R, N)
         return np.square(x - back).sum(axis=(1, 2))
 
-    error = (
-        mean_over_rows(squares, context.data.train, context.unit) / context.data.width
-    )
-    return {"reconstruction_error": error}
+    errors = mean_over_rows(squares, context.data.train, context.unit)
+    return {"reconstruction_error": errors / context.data.width}
 
 
 @in_pieces
@@ -226,23 +221,23 @@ def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
     """Mean free energy of the validation rows minus that of the training rows, in
     nats.
     """
-    machine, parts = wide(snapshots), context.data.parts
-    valid, train = (
-        mean_over_rows(
-            lambda x: free_energy(x, *machine).sum(axis=1), rows, context.unit
-        )
-        for rows in (parts["valid"], parts["train"])
-    )
+    W, b, c = wide(snapshots)
+
+    def energies(x: Wide) -> Wide:
+        return free_energy(x, W, b, c).sum(axis=1)
+
+    parts = context.data.parts
+    train = mean_over_rows(energies, parts["train"], context.unit)
+    valid = mean_over_rows(energies, parts["valid"], context.unit)
     return {"free_energy_gap": valid - train}
 
 
 def pseudo_likelihood(snapshots: Trail, context: Context) -> Columns:
     """Mean over training rows of sum_i log p(x_i | all other units of x), in nats."""
-    x, machines = context.data.train, zip(*wide(snapshots), strict=True)
-    found = [
-        pseudo_log_likelihoods(*machine, x, context.unit).mean() for machine in machines
-    ]
-    return {"pseudo_likelihood": np.array(found)}
+    rows, means = context.data.train, []
+    for W, b, c in zip(*wide(snapshots), strict=True):
+        means.append(pseudo_log_likelihoods(W, b, c, rows, context.unit).mean())
+    return {"pseudo_likelihood": np.array(means)}
 
 
 _FUNCTIONS: dict[str, Recorder] = {
@@ -265,22 +260,20 @@ _FUNCTIONS: dict[str, Recorder] = {
 
 def wide(snapshots: Trail) -> tuple[Wide, Wide, Wide]:
     """W (T, N, M), b (T, N) and c (T, M) in float64."""
-    W, b, c = (array.astype(np.float64) for array in snapshots[1:4])
+    machine = snapshots.W, snapshots.b, snapshots.c
+    W, b, c = (array.astype(np.float64) for array in machine)
     return W, b, c
 
 
 def _data_means(W: Wide, c: Wide, context: Context) -> tuple[Wide, Wide]:
     """<x>_d (N,) and <h>_d (T, M), over all training rows."""
     rows, unit = context.data.train, context.unit
+
+    def sums(x: Wide) -> Wide:
+        return hidden_mean(x, W, c).sum(axis=1)
+
     x_mean = unit * rows.mean(axis=0, dtype=np.float64)
-    return x_mean, mean_over_rows(
-        lambda x: hidden_mean(x, W, c).sum(axis=1), rows, unit
-    )
-
-
-def _needs_model(settings: Settings) -> bool:
-    """Whether the offsets of a scheme contain means of the model."""
-    return settings.scheme.needs_model
+    return x_mean, mean_over_rows(sums, rows, unit)
 
 
 def _exact_gradients(
@@ -304,18 +297,16 @@ def _fisher_of(settings: Settings) -> tuple[str, float]:
     and 0.
     """
     gradient = settings.gradient
-    return (
-        (gradient.fisher, gradient.damping)
-        if gradient.kind == "natural"
-        else ("joint", 0.0)
-    )
+    if gradient.kind != "natural":
+        return "joint", 0.0
+    return gradient.fisher, gradient.damping
 
 
-def _angle(one: ByParameter, other: ByParameter) -> Wide:
+def _angle(first: ByParameter, second: ByParameter) -> Wide:
     """Angle in degrees between two updates of all parameters (T,); NaN if one of them
     is zero.
     """
-    u, v = one.flat(), other.flat()
+    u, v = first.flat(), second.flat()
     with np.errstate(invalid="ignore", divide="ignore"):
         cosine = (u * v).sum(axis=1) / (_norm(u) * _norm(v))
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
@@ -337,19 +328,19 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
     names, n = settings.record.names, data.width
     m = settings.model.hidden_layers(n)[0]
     if "free_energy_gap" in names and data.valid is None:
-        told = "free_energy_gap needs a validation part; this data set has none"
-        raise CbmError(told, field="record")
-    if "gradient_angles" in names and _fisher_of(settings)[0] != "diagonal":
-        limits.check_fisher(
-            "record", *_fisher_of(settings), n, m, "remove gradient_angles"
-        )
+        message = "free_energy_gap needs a validation part; this data set has none"
+        raise CbmError(message, field="record")
+    fisher, damping = _fisher_of(settings)
+    if "gradient_angles" in names and fisher != "diagonal":
+        remedy = "remove gradient_angles"
+        limits.check_fisher("record", fisher, damping, n=n, m=m, remedy=remedy)
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
-    if _needs_model(settings):
+    if settings.scheme.needs_model:
         summing.add("offset_error")
     for name in names:
         if name in summing:
             limits.check_smaller_side(
-                "record", name, n, m, limits.SUM_BITS, "remove it"
+                "record", name, n=n, m=m, limit=limits.SUM_BITS, remedy="remove it"
             )
 
 
@@ -369,19 +360,10 @@ def record(
     snapshots (``known``), gives no columns: ``flaws`` gets the reason, and it is not
     called again.
     """
+    own = own or {}
     flaws = {} if flaws is None else flaws
-    recorders = {**_FUNCTIONS, **(own or {})}
-    arrays, finite = snapshots[1:], np.True_
-    if not all(np.isfinite(array).all() for array in arrays):
-        finite = np.logical_and.reduce(
-            [np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays]
-        )
-        # Zeros replace a diverged machine, so that no recorder has to handle it.
-        zeroed = (
-            np.where(finite.reshape(-1, *[1] * (a.ndim - 1)), a, a.dtype.type(0))
-            for a in arrays
-        )
-        snapshots = Trail(snapshots.update, *zeroed)
+    recorders = {**_FUNCTIONS, **own}
+    snapshots, finite = _zeroed(snapshots)
     columns: Columns = {}
     for name in names:
         if name in flaws:
@@ -390,7 +372,7 @@ def record(
             measured = recorders[name](snapshots, context)
             _check_columns(name, measured, columns, known)
         except CbmError as error:
-            if name not in (own or {}) or isinstance(error.__cause__, SystemExit):
+            if name not in own or isinstance(error.__cause__, SystemExit):
                 raise
             flaws[name] = str(error)
         else:
@@ -398,6 +380,23 @@ def record(
     return {
         column: np.where(finite, values, np.nan) for column, values in columns.items()
     }
+
+
+def _zeroed(snapshots: Trail) -> tuple[Trail, NDArray[np.bool_]]:
+    """The snapshots with zeros in place of a machine that has diverged, so that no
+    recorder has to handle it; and which of them are finite, (T,).
+    """
+    finite = np.ones(len(snapshots.update), bool)
+    for array in snapshots[1:]:
+        finite &= np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+    if finite.all():
+        return snapshots, finite
+    arrays = []
+    for array in snapshots[1:]:
+        copy = array.copy()
+        copy[~finite] = 0
+        arrays.append(copy)
+    return Trail(snapshots.update, *arrays), finite
 
 
 def _check_columns(
@@ -438,42 +437,40 @@ class Recording:
         self.marks = _marks(settings, data, last)
         n, m = self.shape = data.width, settings.model.hidden_layers(data.width)[0]
         self.group = max(1, min(1000, GROUP_BYTES // (4 * (n + 1) * (m + 1))))
-        self.buffer = empty_trail(
-            n, m, range(self.group if len(self.marks) else 0)
-        )  # of a group
+        # Of a group; empty without anything to record
+        self.buffer = empty_trail(n, m, range(self.group if len(self.marks) else 0))
 
     def trail(self, now: Progress, last: int) -> tuple[Trail, int]:
         """Return an empty trail for the updates before ``last``, and the end of the
         stretch.
 
-        The stretch ends early where a group is whole.
+        The stretch ends early where a group is complete.
         """
         if not len(self.marks):
             return self.buffer, last
-        first = len(now.pending["update"]) if now.pending else 0
+        waiting = _waiting(now)
         start, stop = np.searchsorted(self.marks, (now.update, last))
-        if stop - start > self.group - first:
-            stop = start + self.group - first
+        if stop - start > self.group - waiting:
+            stop = start + self.group - waiting
             last = int(self.marks[stop])
+        updates = self.marks[start:stop]
         if self.own:  # may keep or change the arrays that they get
-            return empty_trail(*self.shape, self.marks[start:stop].tolist()), last
-        free = (array[first:] for array in self.buffer[1:])  # after pending snapshots
-        return Trail(self.marks[start:stop], *free), last
+            n, m = self.shape
+            return empty_trail(n, m, updates.tolist()), last
+        after = (array[waiting:] for array in self.buffer[1:])  # the pending snapshots
+        return Trail(updates, *after), last
 
     def keep(self, now: Progress, trail: Trail) -> None:
-        """Add snapshots to the pending ones, and record whole groups."""
+        """Add snapshots to the pending ones, and record complete groups."""
         if not len(trail.update):
             return
-        pending = trail._asdict()
-        if now.pending and len(now.pending["update"]):
-            pending = {
-                name: np.concatenate([now.pending[name], array])
-                for name, array in pending.items()
-            }
-        if len(pending["update"]) >= self.group:
-            self._record(now, pending)
-            pending = {}
-        now.pending = pending
+        snapshots = trail._asdict()
+        if _waiting(now):
+            for name, array in now.pending.items():
+                snapshots[name] = np.concatenate([array, snapshots[name]])
+        now.pending = snapshots
+        if _waiting(now) >= self.group:
+            self._record(now)
 
     def finish(self, now: Progress) -> None:
         """Record the final machine if training reached the last update, and all pending
@@ -483,20 +480,33 @@ class Recording:
             # Copies, since a recorder of the user may change its arrays.
             end = (array[None].copy() for array in now.state.machine)
             self.keep(now, Trail(np.array([now.update]), *end))
-        if now.pending and len(now.pending["update"]):
-            self._record(now, now.pending)
+        if _waiting(now):
+            self._record(now)
         now.pending = {}
 
-    def _record(self, now: Progress, group: dict[str, NDArray]) -> None:
-        known = now.recorded if now.records else None
-        found = record(
-            self.names, Trail(**group), self.context, self.own, now.flaws, known
+    def _record(self, now: Progress) -> None:
+        """Turn the pending snapshots into records."""
+        group = Trail(**now.pending)
+        earlier = now.recorded if now.records else None
+        columns = record(
+            self.names,
+            group,
+            self.context,
+            own=self.own,
+            flaws=now.flaws,
+            known=earlier,
         )
-        if known is None:
-            now.recorded = tuple(found)
-        empty = np.full(len(group["update"]), np.nan)
-        columns = (found.get(column, empty) for column in now.recorded)
-        now.records.append(np.column_stack([group["update"], *columns]))
+        if earlier is None:
+            now.recorded = tuple(columns)
+        empty = np.full(len(group.update), np.nan)
+        values = [columns.get(column, empty) for column in now.recorded]
+        now.records.append(np.column_stack([group.update, *values]))
+        now.pending = {}
+
+
+def _waiting(now: Progress) -> int:
+    """How many snapshots are not recorded yet."""
+    return len(now.pending["update"]) if now.pending else 0
 
 
 def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
@@ -507,8 +517,7 @@ def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
     if not how.names:
         return np.empty(0, np.int64)
     every = updates_of(how.every or settings.every, settings, data)
-    windows = [np.arange(start, min(stop, last) + 1) for start, stop in how.windows]
-    marks = np.sort(
-        np.concatenate([np.arange(0, last + 1, every), [last], *windows]), kind="stable"
-    )
-    return marks[np.append(True, marks[1:] > marks[:-1])].astype(np.int64)
+    updates = [np.arange(0, last + 1, every), [last]]
+    for start, stop in how.windows:
+        updates.append(np.arange(start, min(stop, last) + 1))
+    return np.unique(np.concatenate(updates)).astype(np.int64)
