@@ -169,7 +169,7 @@ class TrainedMachine:
             check_likelihood(
                 self.sizes, len(x), repr(self), 'use log_likelihood(X, "ais"), a bound'
             )
-            return -exact_scores(flatten(self.parameters), x)
+            return -exact_scores(flatten(self.parameters, np.float64), x)
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
         energies = []
         for start in range(0, len(x), _BLOCK):

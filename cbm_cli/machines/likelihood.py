@@ -53,6 +53,7 @@ from cbm_cli.machines.models import (
     fits,
     flatten,
     kernel_arrays,
+    narrowed,
 )
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
@@ -60,17 +61,15 @@ from cbm_cli.reference import free_energy
 from cbm_cli.results.outcome import fewest_effective
 from cbm_cli.text import __version__, did_you_mean
 
-OF_MACHINE = (
+OF_MACHINE = (  # columns of estimates that belong to the machine
     "log_z",
     "log_z_standard_error",
     "effective_sample_size",
     "log_z_at_least",
-)  # of estimates
+)
 METHODS = ("exact", "ais", "pseudo", "cost", "none")
-_DEEP_ROWS, _ENCODER_ROWS = (
-    200,
-    250,
-)  # a block: enough for fast products, few enough to stay near the cache
+# Rows of a block: enough for fast products, few enough to stay near the cache
+_BLOCK, _ENCODER_BLOCK = 200, 250
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it
 
@@ -80,26 +79,24 @@ class Method:
     """How a machine is evaluated, during training or by ``cbm evaluate``."""
 
     name: str | None = None  # exact, ais, pseudo or none; default: exact, or the cost
-    temperatures: int | None = (
-        None  # of annealing; default: 14,500, twice that for deep machines
-    )
+    # Of annealing; default: 14,500, twice that for deep machines
+    temperatures: int | None = None
     runs: int = RUNS  # of annealing
     rows: int | None = None  # size of a fixed subsample of each part; default: all rows
     seed: int = 1  # 64 bits; same seed, same values
     tolerance: float = TOLERANCE  # of mean field
     rounds: int = ROUNDS
-    checked: bool = (
-        True  # exact likelihoods come with their bounds, AIS with reverse AIS
-    )
+    # Whether exact likelihoods come with their bounds, AIS with reverse AIS
+    checked: bool = True
 
     def __post_init__(self) -> None:
         """Raise CbmError for a name that does not exist, and for numbers that are not
         whole or too small.
         """
-        if (name := self.name or "exact") not in METHODS:
-            raise CbmError(
-                f"method {name!r} is unknown{did_you_mean(str(name), METHODS)}"
-            )
+        name = self.name or "exact"
+        if name not in METHODS:
+            hint = did_you_mean(str(name), METHODS)
+            raise CbmError(f"method {name!r} is unknown{hint}")
         check_whole("evaluate", 3, temperatures=self.temperatures)
         check_whole("evaluate", 2, runs=self.runs)
         check_whole("evaluate", 1, rows=self.rows)
@@ -112,15 +109,13 @@ class Method:
     def facts(self, is_deep: bool) -> dict[str, Any]:
         """How values are made, by the names of the columns that `cbm evaluate` adds."""
         name = self.name or "exact"
-        found: dict[str, Any] = {"rows": self.rows or "all"}
+        facts: dict[str, Any] = {"rows": self.rows or "all"}
         if name == "ais":
-            found |= {
-                "temperatures": self.steps(is_deep),
-                "runs": self.runs,
-                "seed": self.seed,
-            }
-        found["version"] = f"cbm {__version__} kernel {KERNEL_VERSION}"
-        return {f"{name}_{fact}": value for fact, value in found.items()}
+            facts["temperatures"] = self.steps(is_deep)
+            facts["runs"] = self.runs
+            facts["seed"] = self.seed
+        facts["version"] = f"cbm {__version__} kernel {KERNEL_VERSION}"
+        return {f"{name}_{fact}": value for fact, value in facts.items()}
 
 
 class Parts(NamedTuple):
@@ -141,17 +136,15 @@ def parts_of(
     """
     rows = {}
     for name, part in data.parts.items():
-        if names is None or name in names:
-            rows[name] = part
-            if method.rows is not None and method.rows < len(part):
-                order = streams.generator(0, streams.SUBSAMPLE).permutation(len(part))
-                rows[name] = part[np.sort(order[: method.rows])]
-                rows[name].setflags(write=False)
-    return Parts(
-        rows,
-        1 / data.levels,
-        base_rate(data.train.mean(axis=0) / data.levels, len(data.train)),
-    )
+        if names is not None and name not in names:
+            continue
+        rows[name] = part
+        if method.rows is not None and method.rows < len(part):
+            order = streams.generator(0, streams.SUBSAMPLE).permutation(len(part))
+            rows[name] = part[np.sort(order[: method.rows])]
+            rows[name].setflags(write=False)
+    mean = data.train.mean(axis=0) / data.levels
+    return Parts(rows, unit=1 / data.levels, base=base_rate(mean, len(data.train)))
 
 
 def no_parts(width: int) -> Parts:
@@ -177,19 +170,22 @@ def evaluate(
     n, width = machine.sizes[0], len(parts.base)
     if n != width:
         raise CbmError(f"{place}: has {n} visible units; the data has {width} columns")
-    if isinstance(machine, Layered):
-        if machine.kind == "auto-encoder":
-            return _costs_of(machine, parts, method, place)
-        flat = flatten(
-            machine, np.float32 if method.name == "ais" else np.float64, place
-        )
-        common, by_part = evaluate(flat, parts, method, place, should_stop)
-        if "log_z" in common:
-            common |= {
-                "log_z_energy": "plain",
-                "log_z_centered": common["log_z"] + machine.offset_energy,
-            }
-        return common, by_part
+    if isinstance(machine, Flat):
+        return _evaluated(machine, parts, method, place, should_stop)
+    if machine.kind == "auto-encoder":
+        return _costs_of(machine, parts, method, place)
+    dtype = np.float32 if method.name == "ais" else np.float64
+    flat = flatten(machine, dtype, place)
+    of_machine, by_part = _evaluated(flat, parts, method, place, should_stop)
+    if "log_z" in of_machine:
+        of_machine["log_z_energy"] = "plain"
+        of_machine["log_z_centered"] = of_machine["log_z"] + machine.offset_energy
+    return of_machine, by_part
+
+
+def _evaluated(
+    machine: Flat, parts: Parts, method: Method, place: str, should_stop: ShouldStop
+) -> tuple[Answer, dict[str, Answer]]:
     if method.name == "ais":
         return _estimated(machine, parts, method, should_stop)
     if method.name == "pseudo":
@@ -198,19 +194,15 @@ def evaluate(
         raise CbmError(
             f"{place}: the method {method.name} evaluates no Boltzmann machine"
         )
-    rows = max(map(len, parts.rows.values()), default=1)
-    check_likelihood(
-        machine.sizes,
-        rows,
-        place,
-        "use --ais (annealed importance sampling) to estimate it",
-    )
+    most = max(map(len, parts.rows.values()), default=1)
+    remedy = "use --ais (annealed importance sampling) to estimate it"
+    check_likelihood(machine.sizes, rows=most, place=place, remedy=remedy)
     log_z = log_partition(*machine.plain)
-    given = log_z, method, should_stop
-    by_part = {
-        part: _given_log_z(machine, x, parts.unit, *given)
-        for part, x in parts.rows.items()
-    }
+    by_part = {}
+    for part, rows in parts.rows.items():
+        by_part[part] = _given_log_z(
+            machine, rows, parts.unit, log_z, method=method, should_stop=should_stop
+        )
     return {"method": "exact", "log_z": log_z}, by_part
 
 
@@ -222,26 +214,27 @@ def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ..
         return ()
     if method.name == "pseudo":
         return tuple(f"{part}_pseudo_likelihood" for part in parts.rows)
-    estimated, deep = method.name == "ais", len(sizes) > 2
-    quantities = ["log_likelihood", "log_likelihood_at_most"][: 2 if estimated else 1]
-    if estimated and deep:
-        quantities = ["lower_bound", "lower_bound_at_most"]
+    quantities, of_machine = ["log_likelihood"], []
+    if method.name == "ais":
+        is_deep = len(sizes) > 2
+        bounded = "lower_bound" if is_deep else "log_likelihood"
+        quantities = [bounded, f"{bounded}_at_most"]
+        of_machine = [*(["mean_field_unsettled"] if is_deep else []), *OF_MACHINE]
     names = [f"{part}_{quantity}" for part in parts.rows for quantity in quantities]
-    names += ["mean_field_unsettled"] if estimated and deep else []
-    return (*names, *(OF_MACHINE if estimated else ()))
+    return (*names, *of_machine)
 
 
-def values(common: Answer, by_part: Mapping[str, Answer]) -> dict[str, float]:
+def values(of_machine: Answer, by_part: Mapping[str, Answer]) -> dict[str, float]:
     """The results of `evaluate` by the names of `columns`."""
-    found = {name: common[name] for name in OF_MACHINE if name in common}
-    found["mean_field_unsettled"] = 0
+    row = {name: of_machine[name] for name in OF_MACHINE if name in of_machine}
+    row["mean_field_unsettled"] = 0
     for part, answer in by_part.items():
         for name, quantity in answer.items():
             if isinstance(quantity, dict):
-                found[f"{part}_{name}"] = quantity["mean"]
+                row[f"{part}_{name}"] = quantity["mean"]
             else:
-                found[name] += quantity  # rows, over all parts
-    return found
+                row[name] += quantity  # rows, over all parts
+    return row
 
 
 def _over(mean: float, n: int) -> Answer:
@@ -380,24 +373,21 @@ def _given_log_z(
     method: Method,
     should_stop: ShouldStop,
 ) -> Answer:
-    """The log-likelihood of the rows, by the kernels in float32, and for a deep machine
-    its lower bound.
+    """The log-likelihood of the rows, by the kernels if the machine is in float32, and
+    for a deep machine its lower bound.
     """
-    mean, deep = 1.0, machine.is_deep
-    if machine.W.dtype == np.float32 and not deep:
-        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z)
-    if 0 < mean < np.inf:  # not known yet, or above 0 by rounding
-        mean = float(
-            np.minimum(exact_scores(machine, rows, unit, should_stop) - log_z, 0).mean()
-        )
+    mean = np.nan
+    if machine.W.dtype == np.float32 and not machine.is_deep:
+        W, b, c = machine.plain
+        mean = mean_log_likelihood(W, b, c, rows, np.float32(unit), log_z)
+    is_rounded = 0 < mean < np.inf
+    if machine.W.dtype != np.float32 or machine.is_deep or is_rounded:
+        scores = exact_scores(machine, rows, unit, should_stop) - log_z
+        mean = float(np.minimum(scores, 0).mean())
     answer: Answer = {"log_likelihood": _over(mean, len(rows))}
-    if deep and method.checked and fits(machine.plain, np.float32):
-        narrow = Flat._make(
-            [*(array.astype(np.float32) for array in machine[:4]), machine.sizes]
-        )
-        lower, answer["mean_field_unsettled"] = bounds_of(
-            narrow, rows, unit, method, should_stop
-        )
+    if machine.is_deep and method.checked and fits(machine.plain, np.float32):
+        lower, unsettled = bounds_of(machine, rows, unit, method, should_stop)
+        answer["mean_field_unsettled"] = unsettled
         answer["lower_bound"] = _over(float(lower.mean()) - log_z, len(rows))
     return answer
 
@@ -413,17 +403,17 @@ def exact_scores(
     """
     n_visible = machine.sizes[0]
     W, b, c = (array.astype(np.float64) for array in machine.plain)
-    found: list[float] = []
+    W_visible, W_deep = W[:n_visible], W[n_visible:]
+    b_visible, b_deep = b[:n_visible], b[n_visible:]
+    scores: list[float] = []
     for x in _blocks(rows, np.float64(unit), should_stop):
         if not machine.is_deep:
-            found += (-free_energy(x, W, b, c)).tolist()
+            scores += (-free_energy(x, W, b, c)).tolist()
             continue
-        scores = x @ np.column_stack([W[:n_visible], b[:n_visible]])  # (B, M' + 1)
-        found += [
-            row[-1] + log_partition(W[n_visible:], b[n_visible:], row[:-1] + c)
-            for row in scores
-        ]
-    return np.array(found)
+        inputs = x @ np.column_stack([W_visible, b_visible])  # (B, M' + 1)
+        for row in inputs:
+            scores.append(row[-1] + log_partition(W_deep, b_deep, row[:-1] + c))
+    return np.array(scores)
 
 
 def bounds_of(
@@ -436,11 +426,15 @@ def bounds_of(
     """Mean-field bounds (n,) of log p(v) + log Z in nats of rows (n, n_0), and how many
     rows did not settle.
 
-    May raise Stopped.
+    Mean field is in float32. Whatever means it finds, the bound that they give is
+    computed from the weights as they are, so that it is one of this machine too if it
+    is in float64. May raise Stopped.
     """
-    lower, unsettled = [], 0
-    for x in _blocks(rows, np.float32(unit), should_stop):
-        posterior = posterior_of(machine, x, method.tolerance, method.rounds)
+    lower, unsettled, narrow = [], 0, narrowed(machine)
+    for x in _blocks(rows, machine.W.dtype.type(unit), should_stop):
+        posterior = posterior_of(
+            narrow, x.astype(np.float32), method.tolerance, method.rounds
+        )
         lower.append(lower_bounds(machine, x, posterior))
         unsettled += posterior.unsettled
     return np.concatenate(lower), unsettled
@@ -449,10 +443,10 @@ def bounds_of(
 def _blocks(
     rows: Rows, unit: np.floating, should_stop: ShouldStop
 ) -> Iterator[NDArray[np.floating]]:
-    for start in range(0, len(rows), _DEEP_ROWS):
+    for start in range(0, len(rows), _BLOCK):
         if should_stop():
             raise Stopped
-        yield rows[start : start + _DEEP_ROWS] * unit
+        yield rows[start : start + _BLOCK] * unit
 
 
 # Auto encoders
@@ -464,18 +458,17 @@ def _costs_of(
     if method.name:
         raise CbmError(
             f"{place}: an auto encoder has no normalised likelihood for "
-            f"--{method.name}, only a cost; "
-            f"remove --{method.name}",
+            f"--{method.name}, only a cost; remove --{method.name}",
         )
-    wide = kernel_arrays(machine)
-    check_range(wide[:3], np.float32, place)
-    W, b, c, mu, lam = (np.ascontiguousarray(array, np.float32) for array in wide)
-    state = State(W, b, c, mu, lam, np.zeros(3, np.int64))
-    plan = plain_plan(len(state.b), len(state.c), 0, 1, unit=np.float32(parts.unit))
-    by_part = {
-        part: {"cost": _over(mean_cost(state, machine.sizes, rows, plan), len(rows))}
-        for part, rows in parts.rows.items()
-    }
+    arrays = kernel_arrays(machine)
+    check_range((arrays.W, arrays.b, arrays.c), np.float32, place)
+    W, b, c, mu, lam = (np.ascontiguousarray(array, np.float32) for array in arrays)
+    state = State(W, b, c, mu, lam, rounds=np.zeros(3, np.int64))
+    plan = plain_plan(len(b), len(c), 0, 1, unit=np.float32(parts.unit))
+    by_part = {}
+    for part, rows in parts.rows.items():
+        cost = mean_cost(state, machine.sizes, rows, plan)
+        by_part[part] = {"cost": _over(cost, len(rows))}
     return {"method": "cost"}, by_part
 
 
@@ -488,8 +481,8 @@ def mean_cost(
 ) -> float:
     """Mean cost of the rows: cross entropy in nats, summed over units; or Stopped."""
     total = 0.0
-    for first in range(0, len(rows), _ENCODER_ROWS):
+    for first in range(0, len(rows), _ENCODER_BLOCK):
         if should_stop():
             raise Stopped
-        total += summed_cost(state, sizes, rows[first : first + _ENCODER_ROWS], plan)
+        total += summed_cost(state, sizes, rows[first : first + _ENCODER_BLOCK], plan)
     return total / len(rows)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -16,9 +17,9 @@ from cbm_cli.grid.settings import Settings, SlidingFactor
 from cbm_cli.kernels import plan as codes
 from cbm_cli.kernels.machine import Layout, State, aligned, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
-from cbm_cli.letters import LETTERS
+from cbm_cli.letters import LETTERS, Letter
 from cbm_cli.machines import streams
-from cbm_cli.machines.models import Layered, kernel_arrays, sides_of
+from cbm_cli.machines.models import Layered, Vectors, kernel_arrays, sides_of
 from cbm_cli.reference import inverse_sigmoid
 
 _SOURCES = {"independent": codes.INDEPENDENT, "exact": codes.ALL_STATES}
@@ -44,9 +45,9 @@ def total_updates(settings: Settings, data: Dataset) -> int:
 def updates_of(interval: str, settings: Settings, data: Dataset) -> int:
     """Updates in an interval such as ``50 updates`` or ``1 epoch``."""
     number, unit = interval.split()
-    return int(number) * (
-        len(data.train) // batch_rows(settings, data) if unit.startswith("epoch") else 1
-    )
+    if not unit.startswith("epoch"):
+        return int(number)
+    return int(number) * (len(data.train) // batch_rows(settings, data))
 
 
 # The plan
@@ -56,36 +57,33 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
     """Turn the settings into the numbers of a Plan; the seed is the key of every random
     number.
     """
-    sampler, layout, batch = (
-        settings.parsed_sampler,
-        layout_of(settings, data),
-        batch_rows(settings, data),
-    )
-    total, kind, origin = (
-        total_updates(settings, data),
-        settings.model.kind,
+
+    def updates(interval: str) -> int:
+        return updates_of(interval, settings, data)
+
+    sampler, decay = settings.parsed_sampler, settings.weight_decay
+    layout, batch = layout_of(settings, data), batch_rows(settings, data)
+    pieces = settings.learning_rate.pieces(updates, total_updates(settings, data))
+    offsets = _offset_plan(
+        settings.scheme,
         settings.offsets_from,
+        settings.sliding_factor,
+        kind=settings.model.kind,
+        sizes=layout.sizes,
     )
-    pieces = settings.learning_rate.pieces(
-        lambda text: updates_of(text, settings, data), total
-    )
-    firsts, rates = zip(*pieces, strict=True)
-    decay = settings.weight_decay
     return Plan(
         seed=np.uint64(seed),
         batch=batch,
         rows=settings.chains or batch,
-        offsets=_offset_plan(
-            settings.scheme, origin, settings.sliding_factor, kind, layout.sizes
-        ),
+        offsets=offsets,
         spans=layout.spans(),
         visible=data.width,
-        rates=np.array(rates, np.float32),
-        rate_from=np.array(firsts, np.int64),
+        rates=np.array([rate for _, rate in pieces], np.float32),
+        rate_from=np.array([first for first, _ in pieces], np.int64),
         momentum=np.float32(settings.momentum),
         l1=np.float32(decay.l1),
         l2=np.float32(decay.l2),
-        offsets_from=_SOURCES.get(origin, codes.SAME),
+        offsets_from=_SOURCES.get(settings.offsets_from, codes.SAME),
         batches=len(data.train) // batch,
         shuffled=settings.shuffle and settings.batch != "full",
         unit=np.float32(1 / data.levels),
@@ -113,12 +111,13 @@ def _offset_plan(
             row = LETTERS["r"]
         shares = np.array(row.shares, np.float32)
         mixes.append(np.tile(shares[:, None], (1, size)))
-        factor = (sliding.hidden if layer else sliding.visible) if scheme.sliding else 1
-        factors.append(np.full(size, factor, np.float32))
+        factor = sliding.hidden if layer else sliding.visible
+        factors.append(np.full(size, factor if scheme.sliding else 1, np.float32))
     mu_mix, lam_mix = sides_of(mixes, mixes, kind)
+    mu_factor, lam_factor = sides_of(factors, factors, kind)
     noisy = bool(mu_mix[3].any() or lam_mix[3].any())
     return OffsetPlan(
-        mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy
+        mu_mix, lam_mix, mu_factor, lam_factor, before=scheme.before, noisy=noisy
     )
 
 
@@ -155,43 +154,45 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
 
 def state_of(machine: Layered, plan: Plan, seed: int) -> State:
     """The state of a machine, with fresh chains at random states."""
-    arrays, random = (
-        kernel_arrays(machine),
-        streams.generator(seed, streams.CHAINS).random,
-    )
-    shape = plan.temperatures if plan.temperatures > 1 else plan.rows, len(arrays.c)
+    arrays = kernel_arrays(machine)
+    random = streams.generator(seed, streams.CHAINS).random
+    chains = plan.temperatures if plan.temperatures > 1 else plan.rows
+    shape = chains, len(arrays.c)
     W, b, c, mu, lam = map(aligned, arrays)
-    state = State(W, b, c, mu, lam, np.zeros(3, np.int64))
+    state = State(W, b, c, mu, lam, rounds=np.zeros(3, np.int64))
     if machine.kind != "auto-encoder":
         state = state._replace(h=aligned(random(shape) < 0.5))
     if plan.offsets_from == codes.INDEPENDENT:
         state = state._replace(aside_h=aligned(random(shape) < 0.5))
     if plan.momentum > 0:
-        W, b, c = (aligned(np.zeros_like(array)) for array in (W, b, c))
-        state = state._replace(velocity_W=W, velocity_b=b, velocity_c=c)
+        state = state._replace(
+            velocity_W=aligned(np.zeros_like(W)),
+            velocity_b=aligned(np.zeros_like(b)),
+            velocity_c=aligned(np.zeros_like(c)),
+        )
     return state
 
 
 def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layered:
     """The machine of a state; the inverse of `state_of`."""
     kind, machine = settings.model.kind, state.machine
-    if kind != "auto-encoder":
-        layout = Layout(tuple(sizes))
-        biases, offsets = (
-            layout.layers(machine.b, machine.c),
-            layout.layers(machine.mu, machine.lam),
-        )
+    if kind == "auto-encoder":
+        pairs = pairs_of(machine, sizes)
+        first, last = pairs[0], pairs[-1]
         return Layered(
-            kind, tuple(layout.weights(machine.W)), tuple(biases), tuple(offsets)
+            kind,
+            weights=tuple(pair.W for pair in pairs),
+            biases=(first.b, *(pair.c for pair in pairs)),
+            offsets=(*(pair.mu for pair in pairs), last.lam),
+            decoder_biases=tuple(pair.b for pair in pairs[1:]),
+            decoder_offsets=tuple(pair.lam for pair in pairs[:-1]),
         )
-    pairs = pairs_of(machine, sizes)
+    layout = Layout(tuple(sizes))
     return Layered(
         kind,
-        tuple(pair.W for pair in pairs),
-        (pairs[0].b, *(pair.c for pair in pairs)),
-        (*(pair.mu for pair in pairs), pairs[-1].lam),
-        tuple(pair.b for pair in pairs[1:]),
-        tuple(pair.lam for pair in pairs[:-1]),
+        weights=tuple(layout.weights(machine.W)),
+        biases=tuple(layout.layers(machine.b, machine.c)),
+        offsets=tuple(layout.layers(machine.mu, machine.lam)),
     )
 
 
@@ -210,18 +211,20 @@ def start_from_machine(
     everything else are new. Call `check_machine` first.
     """
     rows = settings.scheme.rows
-    offsets = [
-        offset * (not row.is_none)
-        for offset, row in zip(machine.offsets, rows, strict=True)
-    ]
+    offsets = _used(machine.offsets, rows)
     if not settings.sliding_factor.visible and rows[0].is_data_mean:
         offsets[0] = data.train.mean(axis=0, dtype=np.float64) / data.levels
-    inner = [
-        offset * (not row.is_none)
-        for offset, row in zip(machine.decoder_offsets, rows[1:-1], strict=False)
-    ]
+    inner = _used(machine.decoder_offsets, rows[1:-1])
     machine = machine._replace(offsets=tuple(offsets), decoder_offsets=tuple(inner))
     return state_of(machine, make_plan(settings, data, seed), seed)
+
+
+def _used(offsets: Vectors, rows: Sequence[Letter]) -> list[NDArray]:
+    """The offsets of layers, with zeros for those that have none by their letters; of
+    as many layers as both have.
+    """
+    pairs = zip(offsets, rows, strict=False)
+    return [offset * (not row.is_none) for offset, row in pairs]
 
 
 def check_machine(
@@ -230,18 +233,17 @@ def check_machine(
     """Raise CbmError for a machine of another kind or shape than in the settings."""
     model = settings.model
     if machine.kind != model.kind:
-        told = (
+        raise CbmError(
             f"{path}: is a machine of kind {machine.kind}; the model is of kind "
             f"{model.kind}"
         )
-        raise CbmError(told)
     layers = (data.width, *model.hidden_layers(data.width))
     if machine.sizes != layers:
-        found, expected = (
-            "-".join(map(str, sizes)) for sizes in (machine.sizes, layers)
+        raise CbmError(
+            f"{path}: has layers of {_dashed(machine.sizes)} units; the model on "
+            f"{data.name} has {_dashed(layers)}"
         )
-        told = (
-            f"{path}: has layers of {found} units; the model on {data.name} has "
-            f"{expected}"
-        )
-        raise CbmError(told)
+
+
+def _dashed(sizes: Sequence[int]) -> str:
+    return "-".join(map(str, sizes))

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.machine import TrainedMachine
 from cbm_cli.machines.bounds import lower_bounds, posterior_of
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.machines.likelihood import (
@@ -21,7 +22,7 @@ from cbm_cli.machines.likelihood import (
     values,
 )
 from cbm_cli.machines.limits import check_likelihood
-from cbm_cli.machines.models import Flat
+from cbm_cli.machines.models import Flat, Layered
 from cbm_cli.trial.checks import check
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp
@@ -215,6 +216,37 @@ def test_the_sums_of_a_trial_are_those_of_its_largest_part(sizes):
     )
     assert holds(refusal(check, rbm_settings(**how), data), "2^16|65,536")
     check(rbm_settings(**how, evaluate={"rows": 99}), data)
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+def test_lower_bound_is_never_above_the_exact_value_beside_it(scale):
+    """Both are of the same weights, in float64; one of them in float32 was above by
+    rounding, the more the larger the weights are.
+    """
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        weights = [scale * rng.normal(size=shape) for shape in ((5, 4), (4, 3))]
+        biases = [scale * rng.normal(size=n) for n in (5, 4, 3)]
+        halves = [np.full(n, 0.5) for n in (5, 4, 3)]
+        machine = Layered("dbm", tuple(weights), tuple(biases), tuple(halves))
+        parts = parts_of(train=visible_rows((5, 4, 3))[:12])
+        answer = evaluate(machine, parts, Method("exact"))[1]["train"]
+        lower, exact = (
+            answer[name]["mean"] for name in ("lower_bound", "log_likelihood")
+        )
+        assert lower <= exact + 1e-12 * scale
+
+
+def test_free_energies_of_a_file_are_in_its_own_precision():
+    rng = np.random.default_rng(1)
+    weights = tuple(100 * rng.normal(size=shape) for shape in ((5, 4), (4, 3)))
+    biases = tuple(100 * rng.normal(size=n) for n in (5, 4, 3))
+    machine = Layered("dbm", weights, biases, tuple(np.zeros(n) for n in (5, 4, 3)))
+    rows = visible_rows((5, 4, 3))
+    parts = parts_of(train=rows)
+    exact = evaluate(machine, parts, Method("exact"))[1]["train"]["log_likelihood"]
+    likelihoods = TrainedMachine(machine).log_likelihood(rows)
+    assert likelihoods.mean() == pytest.approx(exact["mean"], abs=1e-9)
 
 
 # The command
