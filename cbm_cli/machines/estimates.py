@@ -50,18 +50,19 @@ class Estimate:
 
     log_z: float  # log of the mean weight, plus log Z of the base
     standard_error: float  # of log_z, by the delta method
-    interval: tuple[
-        float, float
-    ]  # log of the mean weight -+ 3 of its standard errors; may start at -inf
+    # log of the mean weight -+ 3 of its standard errors; may start at -inf
+    interval: tuple[float, float]
     effective_sample_size: float  # (sum w)^2 / sum w^2
     runs: int
 
 
-def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+def apart(first: Sequence[float], second: Sequence[float]) -> bool:
     """Whether two intervals of one log Z do not meet, by more than annealing in float32
     rounds.
     """
-    return one[1] + ROUNDING < other[0] or other[1] + ROUNDING < one[0]
+    low, high = first
+    other_low, other_high = second
+    return high + ROUNDING < other_low or other_high + ROUNDING < low
 
 
 def schedule(temperatures: int = TEMPERATURES) -> Array:
@@ -87,21 +88,21 @@ def summarise(
     path (1/Z).
     """
     top = log_weights.max()
-    w = np.exp(log_weights - top)
-    mean, error = w.mean(), w.std(ddof=1) / np.sqrt(w.size) if w.size > 1 else np.nan
+    weights = np.exp(log_weights - top)
+    runs = weights.size
+    mean, error = weights.mean(), np.nan
+    if runs > 1:
+        error = weights.std(ddof=1) / np.sqrt(runs)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ends = [
-            float(np.log(max(mean + k * error, 0.0))) for k in (-3 * sign, 3 * sign)
-        ]
+        low = float(np.log(max(mean - 3 * sign * error, 0.0)))
+        high = float(np.log(max(mean + 3 * sign * error, 0.0)))
     at = log_z_base + sign * top
-    low, high = (float(at + sign * end) for end in ends)
-    effective = float(w.sum() ** 2 / (w**2).sum())
     return Estimate(
-        float(at + sign * np.log(mean)),
-        float(error / mean),
-        (low, high),
-        effective,
-        w.size,
+        log_z=float(at + sign * np.log(mean)),
+        standard_error=float(error / mean),
+        interval=(float(at + sign * low), float(at + sign * high)),
+        effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()),
+        runs=runs,
     )
 
 

@@ -18,7 +18,7 @@ def pseudo_log_likelihoods(
     ``unit`` is the value of one level of the rows.
     """
     n, units = rows.shape
-    found = np.zeros(n)
+    likelihoods = np.zeros(n)
     for start in range(0, n, _BLOCK):
         block = slice(start, start + _BLOCK)
         x = rows[block] * np.float64(unit)
@@ -27,5 +27,5 @@ def pseudo_log_likelihoods(
         for i in range(units):
             step = 1 - 2 * x[:, i]  # flips unit i
             flipped = np.logaddexp(0, to_h + step[:, None] * W[i]).sum(axis=1)
-            found[block] += log_expit(softplus - flipped - step * b[i])
-    return found
+            likelihoods[block] += log_expit(softplus - flipped - step * b[i])
+    return likelihoods

@@ -13,11 +13,9 @@ from cbm_cli.machines.models import Layered, flatten
 from cbm_cli.reference import sigmoid
 from cbm_cli.text import count
 
-BALANCED = (
-    0.05,
-    0.95,
-)  # a unit with a mean activity outside is nearly always off, or on
-# rows at a time: enough for fast products, few to wait for the slowest of them
+# A unit with a mean activity outside is nearly always off, or on
+BALANCED = (0.05, 0.95)
+# Rows at a time: enough for fast products, few to wait for the slowest of them
 _BLOCK = 1_000
 
 
@@ -45,16 +43,17 @@ def chosen(sizes: Sequence[int], most: int, seed: int) -> list[NDArray[np.int64]
     return [np.sort(random.permutation(n)[:most]) for n in sizes]
 
 
-def layer_of(machine: Layered, asked: int | None) -> int:
+def layer_of(machine: Layered, layer: int | None) -> int:
     """Return the hidden layer to show, from 1: the one that is asked for, else the
     last; CbmError if none.
     """
     layers = len(machine.sizes) - 1
-    if asked is not None and not 1 <= asked <= layers:
-        raise CbmError(
-            f"--layer {asked}: the machine has {count(layers, 'hidden layer')}"
-        )
-    return asked or layers
+    if layer is None:
+        return layers
+    if not 1 <= layer <= layers:
+        depth = count(layers, "hidden layer")
+        raise CbmError(f"--layer {layer}: the machine has {depth}")
+    return layer
 
 
 # Representations
@@ -81,23 +80,26 @@ def represent(
             weights=tuple(W.astype(np.float32) for W in machine.weights),
             biases=tuple(b.astype(np.float32) for b in machine.biases),
         )
-    found, unsettled = (
-        [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]],
-        0,
-    )
+    activities = [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]]
+    unsettled = 0
     for start in range(0, len(rows), _BLOCK):
         x = rows[start : start + _BLOCK] * np.float32(unit)
         if machine.kind == "auto-encoder":
-            layers, more = [x], 0
-            for W, b in zip(machine.weights, machine.biases[1:], strict=True):
-                layers.append(sigmoid(layers[-1] @ W + b))  # Eq. (16)
-            layers = layers[1:]
+            layers = _encoded(machine, x)
         else:
-            layers, more = hidden_means(machine, x)
-        unsettled += more
-        for whole, layer in zip(found, layers, strict=True):
-            whole[start : start + len(x)] = layer
-    return found, unsettled
+            layers, of_block = hidden_means(machine, x)
+            unsettled += of_block
+        for activity, layer in zip(activities, layers, strict=True):
+            activity[start : start + len(x)] = layer
+    return activities, unsettled
+
+
+def _encoded(machine: Layered, x: Array) -> list[Array]:
+    """Outputs of the encoder's layers, Eq. (16)."""
+    layers = [x]
+    for W, b in zip(machine.weights, machine.biases[1:], strict=True):
+        layers.append(sigmoid(layers[-1] @ W + b))
+    return layers[1:]
 
 
 def hidden_means(
@@ -108,9 +110,10 @@ def hidden_means(
 
     By mean field from the machine's offsets; with one hidden layer exactly, Eq. (6).
     """
-    found = posterior_of(flatten(machine), x, tolerance, rounds)
-    layers = Layout(machine.sizes).layers(np.hstack([x, found.deep]), found.odd)
-    return layers[1:], found.unsettled
+    means = posterior_of(flatten(machine), x, tolerance, rounds)
+    even = np.hstack([x, means.deep])
+    layers = Layout(machine.sizes).layers(even, means.odd)
+    return layers[1:], means.unsettled
 
 
 # Activity

@@ -50,12 +50,17 @@ def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) ->
     """
     W, b, c = (array.astype(np.float64) for array in machine)
     random = streams.generator(seed, streams.EXACT_SAMPLES)
-    few, many, across = (c, b, W.T) if len(c) <= len(b) else (b, c, W)
-    listed = states(len(few))
+    if len(c) <= len(b):
+        summed, W_across, b_listed, b_across = states(len(c)), W.T, c, b
+    else:
+        summed, W_across, b_listed, b_across = states(len(b)), W, b, c
     scores = np.concatenate(
-        [-free_energy(part, across, few, many) for part in np.array_split(listed, 64)]
+        [
+            -free_energy(part, W_across, b_listed, b_across)
+            for part in np.array_split(summed, 64)
+        ]
     )
-    drawn = listed[random.choice(len(listed), size=count, p=softmax(scores))]
+    drawn = summed[random.choice(len(summed), size=count, p=softmax(scores))]
     if len(c) > len(b):
         return drawn.astype(np.float32)
     means = visible_mean(drawn, W, b)
@@ -95,15 +100,19 @@ def draw(
     grey values as probabilities and other units of x as fair coins; by default at
     random hidden states. CbmError for rows of another width.
     """
-    W, b, c = machine.plain
-    chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
-    changes = {"temperatures": sampler.temperatures, "steps": sampler.steps}
-    plan = plain_plan(len(b), len(c), seed, chains, **changes)
-    with _memory_for(count, machine, chains) as found, one_thread():
-        h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
+    n, m = machine.W.shape
+    chains = min(chains, count)
+    random = streams.generator(seed, streams.SAMPLES)
+    temperatures = sampler.temperatures
+    plan = plain_plan(
+        n, m, seed, chains, temperatures=temperatures, steps=sampler.steps
+    )
+    with _memory_for(count, machine, chains) as samples, one_thread():
+        h = np.empty((chains, temperatures, m), np.float32)
         h[:] = _first_states(machine, start, chains, random)[:, None]
-        plain = Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
-        return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
+        ladders = h.reshape(-1, m)
+        _collect(machine, ladders, plan, samples, steps=steps, random=random)
+    return samples
 
 
 @contextmanager
@@ -113,23 +122,25 @@ def _memory_for(count: int, machine: Flat, chains: int) -> Iterator[Samples]:
     """
     n, m = machine.sizes[0], len(machine.c)
     try:
-        yield Samples(
-            np.empty((count, n), "u1"),
-            np.empty((count, n), "f4"),
-            np.empty((count, m), "u1"),
-        )
+        samples = np.empty((count, n), np.uint8)
+        means = np.empty((count, n), np.float32)
+        yield Samples(samples, means, hidden=np.empty((count, m), np.uint8))
     except MemoryError:
-        remedy = "ask for fewer samples, or fewer temperatures"
-        message = f"{count} samples of {chains} chains do not fit into memory; {remedy}"
-        raise CbmError(message) from None
+        raise CbmError(
+            f"{count} samples of {chains} chains do not fit into memory; ask for "
+            "fewer samples, or fewer temperatures"
+        ) from None
 
 
 def write_samples(path: Path, samples: Samples, names: Sequence[str] = ()) -> None:
     """Write samples, means and hidden as arrays of an NPZ file, with the names of
     visible units.
     """
-    stream, titles = io.BytesIO(), {"names": np.array(names)} if names else {}
-    np.savez_compressed(stream, **samples._asdict() | titles)
+    arrays: dict[str, Any] = samples._asdict()
+    if names:
+        arrays["names"] = np.array(names)
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
     write_atomically(path, stream.getvalue())
 
 
@@ -142,49 +153,46 @@ def _first_states(
     """Hidden states (chains, M') before the first sweep: fair coins, or drawn given
     rows of data.
     """
-    (W, _, c), n_visible = machine.plain, machine.sizes[0]
+    n_visible = machine.sizes[0]
     p: NDArray | float = 0.5
     if start is not None:
         rows, unit = start
         if rows.shape[1] != n_visible:
-            message = (
+            raise CbmError(
                 f"the data have {rows.shape[1]} columns, the machine "
                 f"{n_visible} visible units"
             )
-            raise CbmError(message)
-        grey = np.full((chains, len(W)), 0.5)
-        grey[:, :n_visible] = (
-            unit * rows[np.resize(random.permutation(len(rows)), chains)]
-        )
-        p = expit((random.random(grey.shape) < grey).astype(np.float32) @ W + c)
-    return (random.random((chains, len(c))) < p).astype(np.float32)
+        chosen = np.resize(random.permutation(len(rows)), chains)
+        grey = np.full((chains, len(machine.W)), 0.5)
+        grey[:, :n_visible] = unit * rows[chosen]
+        x = (random.random(grey.shape) < grey).astype(np.float32)
+        p = expit(x @ machine.W + machine.c)
+    return (random.random((chains, len(machine.c))) < p).astype(np.float32)
 
 
 def _collect(
-    machine: Machine,
+    machine: Flat,
     h: Array,
     plan: Plan,
-    found: Samples,
+    samples: Samples,
     steps: int,
     random: np.random.Generator,
-) -> Samples:
-    """Sweep the chains and read samples from them until ``found`` is full."""
-    (n, m), count = machine.W.shape, len(found.samples)
-    x, to_h = (
-        np.empty((plan.batch, n), np.float32),
-        np.empty((plan.batch, m), np.float32),
-    )
+) -> None:
+    """Sweep the chains, and fill in the samples that are read from them."""
+    W, b, c = machine.plain
+    plain = Machine(W, b, c, mu=np.zeros_like(b), lam=np.zeros_like(c))
+    count, n_visible = samples.samples.shape
+    x = np.empty((plan.batch, len(b)), np.float32)
+    to_h = np.empty((plan.batch, len(c)), np.float32)
     ladders = make_chains(h, plan, x, to_h)
     for turn, first in enumerate(range(0, count, plan.batch)):
-        advance_chains(machine, ladders, plan, turn * steps, (turn + 1) * steps)
-        samples, means, hidden = (array[first : first + len(x)] for array in found)
-        known = samples.shape[1]  # a deep machine has more units on the side of x
-        hidden[:] = random.random(hidden.shape) < expit(
-            x[: count - first] @ machine.W + machine.c
-        )
-        means[:] = expit(hidden @ machine.W[:known].T + machine.b[:known])
-        samples[:] = random.random(samples.shape) < means
-    return found
+        advance_chains(plain, ladders, plan, turn * steps, (turn + 1) * steps)
+        rows, means, hidden = (array[first : first + len(x)] for array in samples)
+        of_hidden = expit(x[: len(rows)] @ W + c)
+        hidden[:] = random.random(hidden.shape) < of_hidden
+        # A deep machine has more units on the side of x
+        means[:] = expit(hidden @ W[:n_visible].T + b[:n_visible])
+        rows[:] = random.random(rows.shape) < means
 
 
 # Samples of some visible units given the others
@@ -194,16 +202,17 @@ def conditional(machine: Flat, row: NDArray) -> Flat:
     """Return the machine of the units that are not given in a row (n_0,) of zeros, ones
     and NaN.
     """
-    (W, b, c), given = machine.plain, ~np.isnan(row)
-    free = np.concatenate([~given, np.ones(len(W) - len(row), bool)])
-    heard = row[given].astype(np.float64) @ W[: len(row)][given]
-    sizes = int((~given).sum()), *machine.sizes[1:]
+    W, b, c = machine.plain
+    held = ~np.isnan(row)
+    deep_units = len(W) - len(row)
+    free = np.concatenate([~held, np.ones(deep_units, bool)])
+    heard = row[held].astype(np.float64) @ W[: len(row)][held]
     return Flat(
-        np.ascontiguousarray(W[free]),
-        b[free],
-        (c + heard).astype(c.dtype),
-        machine.start,
-        sizes,
+        W=np.ascontiguousarray(W[free]),
+        b=b[free],
+        c=(c + heard).astype(c.dtype),
+        start=machine.start,
+        sizes=(int((~held).sum()), *machine.sizes[1:]),
     )
 
 
@@ -213,23 +222,27 @@ def _check_given(given: NDArray, width: int, place: str) -> None:
     """
     if given.ndim != 2 or given.shape[1] != width or not len(given):
         shape = " x ".join(map(str, given.shape))
-        told = (
+        raise CbmError(
             f"{place}: rows of {width} entries are needed, one for each visible "
             f"unit, not {shape}"
         )
-        raise CbmError(told)
     held = ~np.isnan(given)
-    for row, column in np.argwhere(held & (given != 0) & (given != 1))[:1]:
-        where = f"row {row + 1}, column {column + 1} is {given[row, column]:g}"
+    others = np.argwhere(held & (given != 0) & (given != 1))
+    if len(others):
+        row, column = others[0]
         raise CbmError(
-            f"{place}: {where}; give 0 or 1, or leave the entry empty, and it is "
+            f"{place}: row {row + 1}, column {column + 1} is "
+            f"{given[row, column]:g}; give 0 or 1, or leave the entry empty, and it is "
             "sampled"
         )
-    for row in np.flatnonzero(held.all(axis=1) | ~held.any(axis=1))[:1]:
-        told = "gives no entry; leave the row out, or sample without given rows"
-        if held[row].all():
-            told = "gives all entries; leave those empty that are to be sampled"
-        raise CbmError(f"{place}: row {row + 1} {told}")
+    for number, of_row in enumerate(held, 1):
+        if of_row.all():
+            remedy = "gives all entries; leave those empty that are to be sampled"
+        elif not of_row.any():
+            remedy = "gives no entry; leave the row out, or sample without given rows"
+        else:
+            continue
+        raise CbmError(f"{place}: row {number} {remedy}")
 
 
 def draw_given(
@@ -251,23 +264,27 @@ def draw_given(
     _check_given(given, machine.sizes[0], place)
     count = count or rows
     if count < rows:
-        few = (
-            f"{counted(count, 'sample')} of {counted(rows, 'row')}: ask for one of "
-            "each row or more"
+        raise CbmError(
+            f"{place}: {counted(count, 'sample')} of {counted(rows, 'row')}: ask for "
+            "one of each row or more"
         )
-        raise CbmError(f"{place}: {few}")
     seed, start = how.pop("seed"), how.pop("start", None)
-    with _memory_for(count, machine, how["chains"]) as whole:
+    with _memory_for(count, machine, how["chains"]) as completed:
         for r, row in enumerate(given):
-            free, own = np.isnan(row), streams.seed_of(seed, streams.GIVEN, r)
-            begin = start and (np.ascontiguousarray(start[0][:, free]), start[1])
-            number = len(range(r, count, rows))
-            its = draw(
-                conditional(machine, row), sampler, number, seed=own, start=begin, **how
+            free = np.isnan(row)
+            of_row = draw(
+                conditional(machine, row),
+                sampler,
+                len(range(r, count, rows)),
+                seed=streams.seed_of(seed, streams.GIVEN, r),
+                start=start and (np.ascontiguousarray(start[0][:, free]), start[1]),
+                **how,
             )
-            pairs: Any = zip(whole[:2], its[:2], strict=True)
-            for found, part in pairs:
-                found[r::rows] = np.where(free, 0, row)
-                found[r::rows, free] = part
-            whole.hidden[r::rows] = its.hidden
-    return whole
+            for array, drawn in (
+                (completed.samples, of_row.samples),
+                (completed.means, of_row.means),
+            ):
+                array[r::rows] = np.where(free, 0, row)
+                array[r::rows, free] = drawn
+            completed.hidden[r::rows] = of_row.hidden
+    return completed
