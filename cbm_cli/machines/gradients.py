@@ -158,11 +158,12 @@ def natural_gradient(
     # A damping of 1 is never singular: what is left to check is the size.
     check_fisher("gradient", fisher, 1.0, n, m, "write fisher: diagonal")
     direction = Direction(FISHERS[fisher], damping)
-    no_rows = np.zeros((0, n))
+    no_rows: Any = np.zeros((0, n))
+    theta: Any = W, b, c  # in float64, with offsets that are not used
     steps = np.empty_like(gradient.flat())
     for k in np.ndindex(steps.shape[:-1]):
-        # In float64, with offsets that are not used
-        plain: Any = Machine(W=W[k], b=b[k], c=c[k], mu=b[k], lam=c[k])
+        W_k, b_k, c_k = (array[k] for array in theta)
+        plain = Machine(W_k, b_k, c_k, mu=b_k, lam=c_k)
         work = make_natural(direction, plain, True, no_rows, no_rows)
         find_moments(work)
         with_b = np.hstack([gradient.W[k], gradient.b[k][:, None]])

@@ -517,7 +517,7 @@ def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
     if not how.names:
         return np.empty(0, np.int64)
     every = updates_of(how.every or settings.every, settings, data)
-    updates = [np.arange(0, last + 1, every), [last]]
+    updates = [np.arange(0, last + 1, every), np.array([last])]
     for start, stop in how.windows:
         updates.append(np.arange(start, min(stop, last) + 1))
     return np.unique(np.concatenate(updates)).astype(np.int64)
