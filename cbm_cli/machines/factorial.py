@@ -41,7 +41,8 @@ _ROUNDS = (10, 20)  # of mean field: from all starts, and from the best of them
 _FIXED_POINTS = 4  # of mean field from which the search for the best means goes on
 _LEAST, _MOST = 0.05, 0.95  # means that a start may have: at 0 and 1 nothing would move
 _SEARCH = 30  # rounds of the search for means, which has hardly an end of its own
-_HELD = 4  # units that are fixed in all ways
+_HELD, _HELD_OF_LARGE = 6, 4  # units that are fixed in all ways
+_LARGE = 100_000  # weights of a large machine
 _TERMS = 10  # cosines
 _SPREAD = 5.0  # standard deviations of an activation within half a period
 _WIDTH = 8.0  # what half a period has more, since its end is rounded
@@ -156,8 +157,9 @@ def expected_softplus(side: Side, q: Values) -> Values:
 
 
 def sum_of_parts(side: Side, q: Array) -> float:
-    """Return the bound of log Z by 16 parts: four units are fixed in all ways, so that
-    no state is in two parts, and bounds of what the parts weigh add up.
+    """Return the bound of log Z by 64 parts, or 16 of a large machine: some units are
+    fixed in all ways, so that no state is in two parts, and bounds of what the parts
+    weigh add up.
 
     The units are those that correlate most with others, to second order in W.
     """
@@ -165,7 +167,8 @@ def sum_of_parts(side: Side, q: Array) -> float:
     coupling = (side.W * (h * (1 - h))) @ side.W.T
     np.fill_diagonal(coupling, 0)
     correlation = variance * (np.square(coupling) @ variance)
-    held = np.argsort(-correlation, kind="stable")[:_HELD]
+    count = _HELD_OF_LARGE if side.W.size > _LARGE else _HELD
+    held = np.argsort(-correlation, kind="stable")[:count]
     parts = np.tile(q, (2 ** len(held), 1))
     parts[:, held] = states(len(held))
     parts = better_means(side, parts, held)
