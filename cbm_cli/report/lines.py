@@ -368,13 +368,13 @@ def _draw(
 
 
 def _without_start(table: pd.DataFrame, ends: Ends) -> pd.DataFrame:
-    """Return a line without an untrained machine beyond the axis, whose stroke along
-    the y axis would look like one.
+    """Return a line without an untrained machine that is farther from the axis than the
+    axis is high: its stroke along the y axis would look like one.
     """
     low, high = ends
-    if len(table) > 1 and not low <= table["line"].iloc[0] <= high:
-        return table.iloc[1:]
-    return table
+    first = table["line"].iloc[0]
+    beyond = max(low - first, first - high)
+    return table.iloc[1:] if beyond > high - low else table
 
 
 def _shifted_dashes(look: Look, place: int) -> Any:

@@ -372,3 +372,28 @@ def test_filters_are_of_the_first_trial_that_did_not_diverge(
     diverged[2] = 20.0
     place = chosen(toys, data="bars-and-stripes")["run_id"].iloc[0]
     assert problems_of(cbm(*words, "-o", "p.png", code=3)) == [(place, "")]
+
+
+def test_columns_of_a_file_are_put_into_the_order_of_the_machines_names(toys, tmp_path):
+    """The first column of the file is the last visible unit."""
+    arrays = machine(toys, data="shifting-bar", offsets="aa^b")
+    arrays |= {"kind": np.array("rbm"), "names": np.array(["a", "b", "c", "d"])}
+    np.savez(tmp_path / "named.npz", **arrays)
+    rows = np.array([[0, 0, 0, 1], [0, 0, 1, 1], [1, 0, 1, 1]])
+    lines = ["d,c,b,a", *(",".join(map(str, row[::-1])) for row in rows)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    words = ["--data", tmp_path / "rows.csv"]
+    figure, _ = seen.figure_of("plot", "activity", tmp_path / "named.npz", *words)
+    ((_, axes),) = seen.panels_of(figure)
+    assert_allclose(axes.lines[0].get_ydata(), activities(arrays, rows), atol=1e-5)
+
+
+def test_more_machines_than_panels_that_can_be_read_are_refused(toys, tmp_path):
+    path = chosen(toys, data="shifting-bar", offsets="aa^b")["machine"].iloc[0]
+    cbm("export", path, "-o", tmp_path / "0.npz")
+    names = [tmp_path / f"{place}.npz" for place in range(25)]
+    for name in names[1:]:
+        shutil.copy(names[0], name)
+    for kind, given in (("filters", names), ("data", ["shifting-bar"] * 25)):
+        said = cbm("plot", kind, *given, "-o", "p.png", code=2).output
+        assert "25 panels are too many to read (at most 24)" in said

@@ -160,6 +160,69 @@ def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
     assert any("test_cost" in text for text in said)
 
 
+def test_every_text_of_a_user_is_escaped(results):
+    """The name of the folder, description, data set, reason of a failure, and the
+    reasons why a part is missing.
+    """
+    evil = results.rename(results.parent / "<img src=x onerror=hacked=1>")
+    (evil / "bars").rename(evil / "<i>bars")
+    store = Results(evil).store("<i>bars")
+    store.write_failure(store.manifest().cells[0].run_id, 6, f"Error: {EVIL}")
+    store.flush()
+
+    def change(manifest):
+        manifest.update(description=EVIL, experiment="<i>bars")
+        manifest["table"].update(metric="<b>cost")
+        for cell in manifest["cells"]:
+            cell["settings"]["data"] = {"path": "rows.npy", "name": EVIL}
+
+    change_manifest(evil / "<i>bars", change)
+    html = written(evil, "<i>bars").read_text("utf-8")
+    for raw in ("<img src=x", "<i>bars", "<b>cost", EVIL):
+        assert raw not in html
+    assert html.count("<script>") == html.count("</script>") == 1
+    page = page_of(html)
+    assert page.all("h1")[0].words == "<img src=x onerror=hacked=1>: <i>bars"
+    shown = [EVIL in element.words for element in (*page.all("p"), *page.all("li"))]
+    assert sum(shown) == 2  # description and failure
+    assert page.all("dl")[0].terms()["data"] == EVIL
+    assert any("<b>cost" in element.words for element in page.all("p", "bad"))
+
+
+def test_links_lead_to_the_sections_in_their_order(page):
+    links = [(link.get("href"), link.words) for link in page.all("a")]
+    sections = [
+        (f"#{section.get('id')}", section.all("h2")[0].words)
+        for section in page.all("section")
+    ]
+    assert links == sections == [("#1", "bars"), ("#2", "wild")]
+
+
+def test_the_name_of_a_single_experiment_is_there_once(made):
+    page = read(made, "wild")
+    assert [element.words for element in page.all("h1")] == ["toys: wild"]
+    assert page.all("h2") == page.all("a") == []
+
+
+def test_cells_whose_settings_the_table_chose_are_marked(results):
+    def change(manifest):
+        manifest["table"].update(choose=["learning_rate"], by="train")
+
+    change_manifest(results / "bars", change)
+    page = read(results, "bars")
+    (listed,) = page.all("table", "cells")
+    names, *lines = listed.rows()
+    frame = pd.DataFrame(lines, columns=names)
+    is_marked = [row.get("class") == "chosen" for row in listed.all("tr")[1:]]
+    assert is_marked == [words == "chosen" for words in frame["in the table"]]
+    shown = frame[is_marked].set_index(["offsets", "sampler", "learning rate"])
+    cells = json.loads(cbm("table", results, "bars", "-f", "json").stdout)["cells"]
+    assert len(shown) == len(cells) == 4  # of eight
+    for cell in cells:
+        key = SHOWN[cell["offsets"]], SHOWN[cell["sampler"]], f"{cell['learning_rate']}"
+        assert shown["train log-likelihood (max)"][key] == f"{cell['mean']:.2f}"
+
+
 @pytest.fixture(scope="module")
 def browser():
     playwright = pytest.importorskip(

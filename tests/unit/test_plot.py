@@ -42,6 +42,7 @@ def made_results(
     effective=None,
     diverged=(),
     column="train_log_likelihood",
+    seconds=lambda run, trial: 5.0 + 2 * trial,
     **table,
 ):
     """Results of one experiment, whose cells have functions from (update, trial) to
@@ -65,7 +66,8 @@ def made_results(
         for run, trial in frame.to_numpy()
     ]
     known = {f"{column}_{end}": [*map(of, curves)] for end, of in ENDS.items()}
-    known |= {"experiment": "e", "n_train": 16, "seconds": 5.0 + 2 * frame["trial"]}
+    known |= {"experiment": "e", "n_train": 16}
+    known["seconds"] = [seconds(run, trial) for run, trial in frame.to_numpy()]
     known |= {"evaluate_runs": 40, "evaluate_method": "ais" if effective else "exact"}
     known["diverged"] = np.where(frame["trial"].isin(diverged), 500.0, nan)
     if effective:
@@ -680,3 +682,197 @@ def test_an_option_without_effect_on_a_kind_of_picture_is_refused():
         error = refusal(draw, None, kind, [], Options(**{option: value}))
         assert f"--{option}" in str(error)
         assert kind in str(error)
+
+
+# What a reader sees: order, units, ends, and what is left out
+
+FOUR = [cell(scheme) for scheme in ("aa^b", "00", "dd^b", "d0")]
+NAMED = [CENTERED, NORMAL, "$dd^{b}$", r"$\mathit{d0}$"]
+
+
+def names_in(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_lines_and_legend_are_in_the_order_of_the_grid_and_the_bound_is_last():
+    """Each line has the marker and the dashes that the legend gives to its name."""
+    figure, axes, curves = drawn(FOUR, bound=-1.5)
+    (legend,) = figure.legends
+    assert names_in(legend) == [*NAMED, "upper bound"]
+    assert [*curves] == NAMED
+    lines = [line for line in axes.lines if line.get_marker() == ""]
+    colours = [SCHEMES[scheme][0] for scheme in ("aa", "00", "dd", "d0")]
+    assert [line.get_color() for line in lines] == colours
+
+
+def test_a_caption_names_the_bound_that_is_drawn():
+    assert "Upper bound: -1.5." in drawn(bound=-1.5)[0].caption
+    assert "Upper bound, not shown: 9." in drawn(bound=9.0)[0].caption
+    assert "bound" not in drawn()[0].caption
+
+
+@pytest.mark.parametrize(
+    ("column", "scale", "label", "factor"),
+    [
+        ("train_log_likelihood", "per-sample", "train log-likelihood (per row)", 1),
+        ("train_log_likelihood", "total", "train log-likelihood (of all rows)", 16),
+        ("train_cost", "per-sample", "train cost (per row)", 1),
+        ("weight_norm", "total", "weight norm", 1),
+        ("angle_natural_standard", "total", "standard: angle to natural gradient", 1),
+    ],
+)
+def test_units_are_on_the_axis_and_numbers_are_in_them(column, scale, label, factor):
+    made = {"column": column, "metric": column, "scale": scale}
+    for kind in ("curves", "finals"):
+        figure = shown_in(picture_of(kind=kind, **made))
+        (axes,) = figure.axes
+        words = axes.get_ylabel().replace("\n", " ")
+        unit = " (degrees)" if kind == "curves" and "angle" in column else ""
+        assert words == label + unit
+        if kind == "curves":
+            line = curves_of(axes, legend_of(figure))[NORMAL].line
+            assert line[1000] == pytest.approx(factor * (rising(1000, 0) + 0.15))
+        else:
+            dots = axes.collections[-1].get_offsets()[:, 1]
+            assert_allclose(dots, [factor * rising(1000, it) for it in range(4)])
+
+
+def test_seconds_are_those_of_the_trials_of_each_cell():
+    fast, slow = cell("aa^b"), cell("00")
+    took = {fast["run_id"]: 10.0, slow["run_id"]: 40.0}
+    _, _, curves = drawn(
+        [fast, slow], {"x": "seconds"}, seconds=lambda run, trial: took[run]
+    )
+    assert [it.line.index[-1] for it in curves.values()] == pytest.approx([10.0, 40.0])
+
+
+def test_the_share_of_doubtful_estimates_is_of_the_trials_that_were_evaluated():
+    """From update 550 on two trials are left, of which one is doubtful."""
+    made = {"lengths": {2: 11, 3: 11}}
+    made["effective"] = lambda update, trial: 4.0 - (trial == 0) + 0 * update
+    _, _, curves = drawn([cell()], **made)
+    assert [*curves[NORMAL].open.index] == [*UPDATES[11:]]
+    assert [*curves[NORMAL].marks.index] == [*UPDATES[:11]]
+
+
+def test_a_curve_and_its_band_end_with_the_last_trial_that_did_not_diverge():
+    made = {"lengths": {0: 6, 1: 6, 2: 11, 3: 11}, "diverged": [0, 1, 2, 3]}
+    figure, _, curves = drawn([cell("aa^b"), cell("00")], **made)
+    for curve in curves.values():
+        assert curve.line.index[-1] == curve.band.index[-1] == 500
+        assert curve.line[500] == pytest.approx((rising(500, 2) + rising(500, 3)) / 2)
+    assert "8 diverged, from there on left out" in figure.caption
+
+
+def test_an_untrained_machine_beyond_the_axis_leaves_no_stroke_along_it():
+    untrained = lambda update, trial: rising(update, trial) - 60 * (not update)  # noqa: E731
+    _, axes, curves = drawn([cell(), cell("aa^b", values=untrained)])
+    assert curves[NORMAL].line.index[0] == 0
+    assert curves[CENTERED].line.index[0] == curves[CENTERED].band.index[0] == 50
+    assert axes.get_xlim()[0] == pytest.approx(-20)
+    assert drawn([cell(values=untrained)], {"ylim": (-99, 0)})[2][NORMAL].line[0] < -60
+
+
+@pytest.mark.parametrize("kind", ["curves", "finals"])
+@pytest.mark.parametrize(("depth", "is_shared"), [(1.5, True), (9, False)])
+def test_data_sets_share_an_axis_where_that_flattens_none(kind, depth, is_shared):
+    deeper = lambda update, trial: depth * straight(update, trial)  # noqa: E731
+    cells = [cell(values=straight), cell(data="x", values=deeper)]
+    figure = shown_in(picture_of(cells, kind=kind))
+    one, other = figure.axes
+    assert (one.get_ylim() == other.get_ylim()) == is_shared
+    shows = [bool(axes.yaxis.get_tick_params()["labelleft"]) for axes in (one, other)]
+    assert shows == [True, not is_shared]
+    for axes in figure.axes:
+        assert axes.get_ylim()[0] < axes.dataLim.y0 or kind == "curves"
+        assert axes.dataLim.y1 < axes.get_ylim()[1]
+    picture = picture_of(cells, {"ylim": (-30, 0)}, kind=kind)
+    assert [axes.get_ylim() for axes in picture.figure.axes] == [(-30, 0)] * 2
+
+
+def test_finals_show_each_trial_twice_with_quartiles_and_say_which_is_which():
+    doubtful = {"effective": lambda update, trial: 4.0 - (trial == 1) + 0 * update}
+    figure = shown_in(picture_of(FOUR[:2], kind="finals", **doubtful))
+    (axes,) = figure.axes
+    assert names_in(figure.legends[0]) == ["maximum", "final value"]
+    pale, full = (line.get_markerfacecolor() for line in figure.legends[0].get_lines())
+    assert (pale[3], full) == (0.25, "#555555")
+    assert [*ticks_of(axes.xaxis).values()] == NAMED[:2]
+    assert axes.get_xlabel() == ""
+    expected = [rising(1000, trial) for trial in range(4)]
+    clouds = axes.collections
+    assert len(clouds) == 4  # of two methods, two each
+    for cloud, side in zip(clouds, (-0.19, 0.19, 0.81, 1.19), strict=True):
+        places, values = cloud.get_offsets().T
+        assert_allclose(values, expected)
+        assert_allclose(places, side + 0.1 * np.linspace(-1, 1, 4))
+    for cloud in clouds[1::2]:
+        is_open = (cloud.get_facecolor() == 1).all(axis=1)
+        assert [*is_open] == [False, True, False, False]
+    for bar, middle in zip(axes.lines[::2], axes.lines[1::2], strict=True):
+        assert_allclose(bar.get_ydata(), np.quantile(expected, [0.25, 0.75]))
+        assert_allclose(middle.get_ydata(), [np.median(expected)] * 2)
+
+
+def test_markers_of_settings_are_open_where_half_of_the_trials_are_doubtful():
+    few = lambda update, trial: 3.0 + 0 * update  # noqa: E731
+    half = lambda update, trial: 4.0 - (trial < 2) + 0 * update  # noqa: E731
+    one = lambda update, trial: 4.0 - (trial < 1) + 0 * update  # noqa: E731
+    cells = grid(["aa^b", "00"], ["CD-1"], (0.1, 0.2, 0.3), values=straight)
+    for effective, number in ((few, 3), (half, 3), (one, 0)):
+        figure = shown_in(picture_of(cells, kind="settings", effective=effective))
+        (axes,) = figure.axes
+        for curve in curves_of(axes, legend_of(figure)).values():
+            assert (len(curve.open), len(curve.marks)) == (number, 3 - number)
+        assert axes.get_xlabel() == "learning rate"
+        assert "The maximum of each trial" in figure.caption
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "options", "words"),
+    [
+        ("curves", 40, {}, "40 lines are too many to read (at most 32)"),
+        ("finals", 128, {}, "128 lines are too many to read (at most 32)"),
+        ("curves", 30, {"panels": ["learning_rate"]}, "30 panels are too many"),
+    ],
+)
+def test_more_lines_or_panels_than_can_be_read_are_refused(kind, cells, options, words):
+    table = {"columns": ["learning_rate"], "rows": ["offsets"]}
+    rates = [cell(learning_rate=0.01 * place) for place in range(1, cells + 1)]
+    error = refusal(picture_of, rates, options, kind, **table)
+    assert words in str(error)
+    assert "--select learning_rate=0.01" in str(error)
+
+
+def test_a_setting_on_the_x_axis_has_as_many_values_as_it_has():
+    rates = [cell(learning_rate=0.01 * place) for place in range(1, 41)]
+    table = {"columns": ["learning_rate"], "rows": ["offsets"]}
+    assert picture_of(rates, kind="settings", **table).figure.axes
+
+
+def test_several_metrics_in_a_panel_count_as_lines():
+    records = {f"angle_natural_{place}": rising for place in range(17)}
+    options = {"metric": [*records], "panels": []}
+    error = refusal(picture_of, CD[:2], options, records=records)
+    assert "34 lines are too many to read (at most 32)" in str(error)
+
+
+def test_the_manifest_is_read_once_for_all_curves():
+    results = made_results(grid())
+    manifest, reads = results.manifest(), []
+    results.manifest = lambda: reads.append(1) or manifest
+    draw(results, "curves", ["e"], Options())
+    assert len(reads) == 1
+
+
+def test_a_legend_of_many_lines_makes_no_panel_flat_and_cuts_no_name():
+    looks = {f"a name of a line that is long {n}": {"color": f"C{n}"} for n in range(7)}
+    label = "train log-likelihood (of all rows)"
+    panel = Panel(lambda axes: None, xlabel="updates", ylabel=label, looks=looks)
+    figure = compose([panel]).figure
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    box = axes.yaxis.label.get_window_extent()
+    assert 0 <= box.y0 < box.y1 <= figure.bbox.height
+    assert axes.get_window_extent().height > 1.5 * figure.dpi
+    assert figure.legends[0].get_window_extent().y1 < axes.get_window_extent().y0
