@@ -196,24 +196,36 @@ def _deciding(cells: Cells, choosing: Choosing) -> Measure:
 def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
     """The best of cells, with the values of some settings as its choice."""
     sign = rivals[0].measure.metric.better
-    values = {cell.row[columns[0]] for cell in rivals}
     means = [np.nan_to_num(sign * cell.mean, nan=-np.inf) for cell in rivals]
     finished = [len(finite(cell.value)) == cell.n > 0 for cell in rivals]
     places = range(len(rivals))
     best = rivals[max(places, key=lambda place: (finished[place], means[place]))]
-    is_ordered = (
-        len(columns) == 1
-        and len(values) > 2
-        and all(isinstance(value, int | float) for value in values)
-    )
     choice = Picked(
         values={column: best.row[column] for column in columns},
         measure=best.measure,
         mean=best.mean,
         complete=all(cell.complete for cell in rivals),
-        at_end=is_ordered and best.row[columns[0]] in (min(values), max(values)),
+        at_end=len(columns) == 1 and _is_at_end(best, rivals, columns[0]),
     )
     return replace(best, choice=choice)
+
+
+def _is_at_end(best: Cell, rivals: Sequence[Cell], column: str) -> bool:
+    """Whether the best value is the lowest or the highest of three numbers or more."""
+    numbers = {_number_of(cell.row[column]) for cell in rivals}
+    if None in numbers or len(numbers) < 3:
+        return False
+    return _number_of(best.row[column]) in (min(numbers), max(numbers))
+
+
+def _number_of(value: Any) -> Any:
+    """Return a number, also the first one of a learning rate that changes; None for
+    other values.
+    """
+    if isinstance(value, int | float):
+        return value
+    rate = re.match(r"([\d.]+(?:e[+-]?\d+)?)(?:, | x )", str(value))
+    return float(rate[1]) if rate else None
 
 
 # The cells of experiments

@@ -225,6 +225,17 @@ def test_a_choice_has_rivals_or_none_and_numbers_or_words():
     assert "different data" in str(refusal(chosen, several, "rate", "data"))
 
 
+def test_the_end_of_rates_is_noticed_though_some_of_them_change():
+    falling, stepped = "0.3 x 0.9 every 10 epochs", "1e-3, 1e-4 from 9 epochs"
+    rates = (0.1, falling, stepped, 0.05)
+    for best, at_end in ((0.1, False), (falling, True), (stepped, True)):
+        cells = made_cells(*(of_rate(rate, [rate != best] * 3) for rate in rates))
+        (choice,) = choices(cells, "rate")
+        assert (choice.values["rate"], choice.at_end) == (best, at_end)
+    words = made_cells(*(of_rate(word, [word != "b"] * 3) for word in "abc"))
+    assert [choice.at_end for choice in choices(words, "rate")] == [False]
+
+
 def test_settings_that_are_chosen_together_vary_together():
     settings = [
         {"rate": r, "length": n, "offsets": "00"} for r, n in ((1, 100), (2, 50))
