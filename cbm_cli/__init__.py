@@ -7,7 +7,7 @@ The command line is ``cbm``. In Python, ``import cbm_cli as cbm`` gives ``cbm.lo
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cbm_cli.text import __version__
+from cbm_cli.version import __version__
 
 if TYPE_CHECKING:
     from cbm_cli.api import data, open_results, run

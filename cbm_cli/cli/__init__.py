@@ -18,7 +18,7 @@ import click
 
 from cbm_cli.cli.output import Complaint, note, say
 from cbm_cli.errors import CbmError
-from cbm_cli.text import __version__
+from cbm_cli.version import __version__
 
 # In the order of --help. Each is a function in the module of its name, which is
 # imported when the command is used.

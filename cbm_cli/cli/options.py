@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from cbm_cli.choices import STATISTICS
 from cbm_cli.errors import CbmError
-from cbm_cli.text import LARGEST, STATISTICS, shortened, whole_number
+from cbm_cli.text import LARGEST, shortened, whole_number
 
 Pairs = Sequence[tuple[str, str]]  # names with their values
 GRIDS = (".yaml", ".yml")  # suffixes

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from cbm_cli.choices import STATISTICS
 from cbm_cli.cli import options
 from cbm_cli.cli.options import Whole, command, folder_of_data, output, settings
 from cbm_cli.cli.output import note
 from cbm_cli.errors import CbmError
-from cbm_cli.text import STATISTICS
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cbm_cli.choices import FORMATS
 from cbm_cli.cli import options
 from cbm_cli.cli.options import command, settings
 from cbm_cli.cli.output import say_text
 from cbm_cli.cli.target import Target, results_and
-from cbm_cli.text import FORMATS
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results

@@ -24,9 +24,9 @@ from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.machines.estimates import ShouldStop, Stopped
 from cbm_cli.machines.threads import one_thread_for_good
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.text import __version__
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder
+from cbm_cli.version import __version__
 
 PACKET = 0.25  # seconds after which no further task of a packet begins
 STRETCH = (

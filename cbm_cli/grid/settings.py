@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from cbm_cli.choices import Statistic
 from cbm_cli.datasets.fields import (
     Count,
     FileName,
@@ -52,14 +53,7 @@ from cbm_cli.grid.names import (
 )
 from cbm_cli.grid.rules import conflicts, needs
 from cbm_cli.grid.source import Value
-from cbm_cli.text import (
-    CONTROL,
-    WHOLE,
-    Statistic,
-    did_you_mean,
-    shortened,
-    whole_numbers,
-)
+from cbm_cli.text import CONTROL, WHOLE, did_you_mean, shortened, whole_numbers
 
 RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
     "log_likelihood": ("log_likelihood",),

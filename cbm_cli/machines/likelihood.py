@@ -59,7 +59,8 @@ from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
 from cbm_cli.results.outcome import fewest_effective
-from cbm_cli.text import __version__, did_you_mean
+from cbm_cli.text import did_you_mean
+from cbm_cli.version import __version__
 
 OF_MACHINE = (  # columns of estimates that belong to the machine
     "log_z",

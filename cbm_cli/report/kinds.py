@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from cbm_cli.choices import STATISTICS
 from cbm_cli.errors import CbmError
 from cbm_cli.report.curves import curves_panels
 from cbm_cli.report.finals import finals_panels
@@ -18,7 +19,7 @@ from cbm_cli.report.settings import settings_panels
 from cbm_cli.results import Results
 from cbm_cli.results.folder import is_machine_file
 from cbm_cli.statistics.table import in_order
-from cbm_cli.text import STATISTICS, did_you_mean
+from cbm_cli.text import did_you_mean
 
 TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
 _OF_LINES = ("x", "xlim", "ylim", "log", "smooth", "statistic")

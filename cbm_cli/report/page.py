@@ -22,7 +22,8 @@ from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.sheets import Sheet
 from cbm_cli.statistics import build_table
-from cbm_cli.text import __version__, count, harmless
+from cbm_cli.text import count, harmless
+from cbm_cli.version import __version__
 
 VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _NAMED = 3  # experiments in the heading

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cbm_cli.choices import STATISTICS
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, TableSpec
 from cbm_cli.results.columns import Columns, Row
@@ -26,7 +27,7 @@ from cbm_cli.results.outcome import (
     valid_metric,
 )
 from cbm_cli.results.store import Store
-from cbm_cli.text import STATISTICS, did_you_mean
+from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -48,7 +48,8 @@ from cbm_cli.results.writing import (
     write_atomically,
     write_if_changed,
 )
-from cbm_cli.text import __version__, not_computed
+from cbm_cli.text import not_computed
+from cbm_cli.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from cbm_cli import arrays as npz
 from cbm_cli import cli as main_module
+from cbm_cli.choices import FORMATS
 from cbm_cli.cli import main
 from cbm_cli.cli.output import live
 from cbm_cli.datasets import formats
@@ -27,7 +28,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results.outcome import read_progress
 from cbm_cli.sheets import Group, Label, Sheet, Value
-from cbm_cli.text import CONTROL, FORMATS
+from cbm_cli.text import CONTROL
 from cbm_cli.trial.own_recorders import compile_recorder
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
