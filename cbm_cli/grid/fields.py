@@ -16,9 +16,8 @@ class Frozen(BaseModel):
 
     __slots__ = ("_hash",)
     model_config = ConfigDict(frozen=True, extra="forbid")
-    short: ClassVar[
-        tuple[str, ...]
-    ] = ()  # the fields that a value without names is for
+    # the fields that a value without names is for
+    short: ClassVar[tuple[str, ...]] = ()
 
     def __hash__(self) -> int:
         """Return the hash of the fields, which is computed once: grids ask for it many
@@ -34,10 +33,10 @@ class Frozen(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_short(cls, given: Any) -> Any:
-        return (
-            given if isinstance(given, dict | cls) or not cls.short else cls.long(given)
-        )
+    def _from_short(cls, value: Any) -> Any:
+        if isinstance(value, dict | cls) or not cls.short:
+            return value
+        return cls.long(value)
 
     @classmethod
     def long(cls, value: Any) -> dict[str, Any]:
@@ -48,7 +47,7 @@ class Frozen(BaseModel):
 def text_of_form(
     pattern: str,
     remedy: str,
-    canonical: Callable[[re.Match], str] = lambda match: match[0],
+    canonical: Callable[[re.Match], str],
     **numbers: int,
 ) -> Any:
     """Return the type of a text that matches a pattern, which editors check, too.
@@ -58,8 +57,8 @@ def text_of_form(
     numbers that YAML may make of such a text.
     """
 
-    def parse(given: object) -> str:
-        match = re.fullmatch(pattern, str(given).strip())
+    def parse(value: object) -> str:
+        match = re.fullmatch(pattern, str(value).strip())
         if match is None:
             raise ValueError(remedy)
         return canonical(match)
@@ -80,12 +79,21 @@ def spelled(parse: Callable[[object], str], pattern: str, **numbers: int) -> Any
     ]
 
 
+def interval_text(number: int, unit: str) -> str:
+    """Return an interval as settings spell it: ``1 epoch``, ``50 updates``, ``0
+    epoch``.
+    """
+    return f"{number} {unit}s" if number > 1 else f"{number} {unit}"
+
+
 def _interval(match: re.Match) -> str:
-    (count,), unit = (
-        whole_numbers([match[1]], "intervals", 1),
-        (match[2] or "update").rstrip("s"),
-    )
-    return f"{count} {unit}{'s' * (count > 1)}"
+    (number,) = whole_numbers([match[1]], "intervals", 1)
+    return interval_text(number, (match[2] or "update").rstrip("s"))
+
+
+def _parts(match: re.Match) -> str:
+    names = match[0].split("+")
+    return "+".join(part for part in PARTS if part in names)
 
 
 Fraction = real(gt=0, le=1)
@@ -101,5 +109,5 @@ Interval = text_of_form(
 Parts = text_of_form(
     r"(train|valid|test)(\+(train|valid|test))*",
     "write parts as train, test or train+valid+test",
-    lambda match: "+".join(part for part in PARTS if part in match[0].split("+")),
+    _parts,
 )

@@ -210,10 +210,18 @@ def _sampler_pattern() -> str:
     return "|".join(form.format(c=WHOLE, k=WHOLE) for form in SAMPLERS)
 
 
+def _spelled_scheme(text: object) -> str:
+    return str(Scheme.parse(str(text)))
+
+
+def _spelled_sampler(text: object) -> str:
+    return str(Sampler.parse(str(text)))
+
+
 OffsetText = spelled(
-    lambda text: str(Scheme.parse(str(text))),
+    _spelled_scheme,
     scheme_pattern(),
     minimum=0,  # 00 in YAML is 0
     maximum=0,
 )
-SamplerText = spelled(lambda text: str(Sampler.parse(str(text))), _sampler_pattern())
+SamplerText = spelled(_spelled_sampler, _sampler_pattern())

@@ -41,6 +41,7 @@ from cbm_cli.grid.fields import (
     Parts,
     Share,
     UpToOne,
+    interval_text,
     spelled,
     text_of_form,
 )
@@ -58,9 +59,11 @@ from cbm_cli.text import CONTROL, WHOLE, did_you_mean, shortened, whole_numbers
 RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
     "log_likelihood": ("log_likelihood",),
     "weight_norms": ("weight_norm", "weight_row_norm", "weight_column_norm"),
-    "bias_norms": tuple(
-        f"{name}_bias_norm"
-        for name in ("visible", "hidden", "centered_visible", "centered_hidden")
+    "bias_norms": (
+        "visible_bias_norm",
+        "hidden_bias_norm",
+        "centered_visible_bias_norm",
+        "centered_hidden_bias_norm",
     ),
     "offset_values": ("lam_0",),
     "offset_error": ("visible_offset_error", "hidden_offset_error"),
@@ -90,23 +93,18 @@ def _sizes(value: object) -> int | str:
     """Read ``500``, ``500-500``, a list of numbers, or ``half``; of several layers,
     return ``500-500``.
     """
-    text = (
-        "-".join(map(str, value))
-        if isinstance(value, list | tuple)
-        else str(value).strip()
-    )
+    layers = value if isinstance(value, list | tuple) else [value]
+    text = "-".join(map(str, layers)).strip()
     if text == "half":
         return "half"
     try:
         sizes = whole_numbers(text.split("-"), "sizes", 1)
     except ValueError:
-        shown = "a mapping" if isinstance(value, dict) else shortened(text)
-        told = (
-            "must be whole numbers of 1 or more, one per hidden layer, as in 500 "
-            f"or 500-500, not {shown}"
-        )
-        raise ValueError(told) from None
-    return "-".join(map(str, sizes)) if len(sizes) > 1 else sizes[0]
+        name = "a mapping" if isinstance(value, dict) else shortened(text)
+        form = "one per hidden layer, as in 500 or 500-500"
+        message = f"must be whole numbers of 1 or more, {form}, not {name}"
+        raise ValueError(message) from None
+    return sizes[0] if len(sizes) == 1 else "-".join(map(str, sizes))
 
 
 _LAYERS = {"type": "string", "pattern": rf"^\s*{WHOLE}(\s*-\s*{WHOLE})*\s*$"}
@@ -148,23 +146,22 @@ def _steps(match: re.Match) -> str:
     """Return the canonical text of steps: ``0.01 from 100 epochs + 0.001 from 200
     epochs``.
     """
-    steps = [*re.finditer(_STEP, match[0])]
-    rates, firsts = (
-        [float(step[1]) for step in steps],
-        whole_numbers([step[2] for step in steps], "steps"),
-    )
+    steps = list(re.finditer(_STEP, match[0]))
+    rates = [float(step[1]) for step in steps]
+    firsts = whole_numbers([step[2] for step in steps], "steps")
+    units = {step[3] for step in steps}
     if not all(0 < rate < float("inf") for rate in rates):
         raise ValueError("rates must be finite and greater than 0")
-    if len({step[3] for step in steps}) > 1:
+    if len(units) > 1:
         raise ValueError("count all steps in updates, or all in epochs")
     if any(not first < second for first, second in pairwise([0, *firsts])):
         raise ValueError(
             "steps must come one after the other, each 1 or more after the one before"
         )
-    unit, found = steps[0][3], zip(rates, firsts, strict=True)
-    return " + ".join(
-        f"{rate:.12g} from {first} {unit}{'s' * (first > 1)}" for rate, first in found
-    )
+    (unit,) = units
+    pairs = zip(rates, firsts, strict=True)
+    texts = [f"{rate:.12g} from {interval_text(first, unit)}" for rate, first in pairs]
+    return " + ".join(texts)
 
 
 _STEP = rf"([0-9.][0-9.eE_+-]*)\s+from\s+({WHOLE})\s+(update|epoch)s?"
@@ -346,21 +343,17 @@ class StartFrom(Frozen):
 # Measuring
 
 
-def _recorders(given: object) -> str:
-    names = [name.strip() for name in str(given).split("+")]
+def _recorders(value: object) -> str:
+    names = [name.strip() for name in str(value).split("+")]
     for name in names:
-        if name not in RECORDERS and (
-            CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)
-        ):
-            own = (
-                "; a recorder of your own is written file.py:function"
-                if ".py" in name
-                else ""
-            )
-            hint = own or did_you_mean(name, RECORDERS)
-            raise FieldError(
-                f"there is no recorder {name[:60] or 'without a name'}{hint}"
-            )
+        is_own = re.fullmatch(OWN_RECORDER, name) and not CONTROL.search(name)
+        if name in RECORDERS or is_own:
+            continue
+        hint = did_you_mean(name, RECORDERS)
+        if ".py" in name:
+            hint = "; a recorder of your own is written file.py:function"
+        shown = name[:60] or "without a name"
+        raise FieldError(f"there is no recorder {shown}{hint}")
     return "+".join(dict.fromkeys(names))
 
 
@@ -509,9 +502,8 @@ class Settings(Frozen):
         if info.context == IN_MANIFEST:  # they were checked before they were written
             return self
         for path, reason in self.unused().items():
-            if not path.startswith(
-                "sliding_factor"
-            ):  # pre-training hands it to layers that do not slide
+            # Pre-training hands sliding factors to layers that do not slide.
+            if not path.startswith("sliding_factor"):
                 raise FieldError(f"{path} {reason}", path)
         self.check()
         return self
@@ -545,12 +537,11 @@ class Settings(Frozen):
         update: dict[str, Any] = {}
         for path in paths:
             name, _, inner = path.partition(".")
-            whole = update.get(name, getattr(self, name))
-            update[name] = (
-                whole.model_copy(update={inner: default_of(path)})
-                if inner
-                else default_of(path)
-            )
+            if inner:
+                parts = update.get(name, getattr(self, name))
+                update[name] = parts.model_copy(update={inner: default_of(path)})
+            else:
+                update[name] = default_of(path)
         return self.model_copy(update=update)
 
     def value(self, path: str) -> Any:
@@ -645,11 +636,9 @@ _getter = cache(attrgetter)
 @cache
 def paths_of(name: str) -> tuple[str, ...]:
     """Return a field, or the parts of a nested one, with dots."""
-    return (
-        tuple(f"{name}.{part}" for part in NESTED[name].model_fields)
-        if name in NESTED
-        else (name,)
-    )
+    if name not in NESTED:
+        return (name,)
+    return tuple(f"{name}.{part}" for part in NESTED[name].model_fields)
 
 
 @cache
@@ -685,9 +674,8 @@ def _seed_of(base: int, number: int) -> int:
 
     # Both as two words of 32 bits: SeedSequence takes a longer number for more words,
     # which others have.
-    words = [
-        word & 0xFFFFFFFF for half in (0, 32) for word in (base >> half, number >> half)
-    ]
+    low = [base & 0xFFFFFFFF, number & 0xFFFFFFFF]
+    words = [*low, (base >> 32) & 0xFFFFFFFF, (number >> 32) & 0xFFFFFFFF]
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
 
 
@@ -741,9 +729,13 @@ def _setting(text: str) -> str:
     return columns[0]
 
 
+def _listed(names: object) -> object:
+    return [names] if isinstance(names, str) else names
+
+
 ColumnNames = Annotated[
     tuple[Annotated[str, AfterValidator(_setting)], ...],
-    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    BeforeValidator(_listed),
     WithJsonSchema(
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     ),
@@ -783,20 +775,22 @@ class TableSpec(Frozen):
                 "has no effect without choose, as in choose: learning_rate", "by"
             )
         taken: dict[str, str] = {}
-        for axis in (
-            axis for axis in (*AXES, "choose") if axis in self.model_fields_set
-        ):
+        for axis in (*AXES, "choose"):
+            if axis not in self.model_fields_set:
+                continue
             for column in getattr(self, axis):
                 if column in taken:
-                    raise FieldError(
-                        f"{column} is among the {taken[column]}; name it once", axis
-                    )
+                    place = f"is among the {taken[column]}"
+                    raise FieldError(f"{column} {place}; name it once", axis)
                 taken[column] = axis
-        for axis in {*AXES} - self.model_fields_set:
-            self.__dict__[axis] = tuple(
-                column for column in getattr(self, axis) if column not in taken
-            )
+        for axis in set(AXES) - self.model_fields_set:
+            free = [column for column in getattr(self, axis) if column not in taken]
+            self.__dict__[axis] = tuple(free)
         return self
+
+
+def _nothing(cell: Settings, path: str) -> None:
+    """The place of a field of an experiment that is not from a file."""
 
 
 @dataclass(frozen=True)
@@ -809,12 +803,12 @@ class Experiment:
     seed: int
     cells: tuple[Settings, ...]
     table: TableSpec
-    sources: tuple[
-        "Experiment", ...
-    ] = ()  # the experiments that trials of this one start from
+    # the experiments that trials of this one start from
+    sources: tuple["Experiment", ...] = ()
+    # what the grid gives to a field of a cell
     value_of: Callable[[Settings, str], Value | None] = field(
-        default=lambda cell, path: None, compare=False, repr=False
-    )  # what the grid gives to a field of a cell
+        default=_nothing, compare=False, repr=False
+    )
     notes: tuple[str, ...] = field(default=(), compare=False)  # what a reader may miss
 
     def __iter__(self) -> Iterator[Trial]:
@@ -833,8 +827,6 @@ class Experiment:
         leaves out has the place of the experiment.
         """
         path = ".".join(filter(None, (within, error.field)))
+        message = f"{self.name}.{path}".rstrip(".") + f": {error.message}"
         value = self.value_of(cell, path)
-        place = "" if value is None else str(value.place)
-        return ": ".join(
-            filter(None, (place, f"{self.name}.{path}".rstrip("."), error.message))
-        )
+        return message if value is None else f"{value.place}: {message}"
