@@ -33,41 +33,35 @@ def json_schema() -> dict[str, Any]:
     values = _model("values", _fields(Settings, "values"))
     change = _model("change", {"if": (condition, ...), "set": (values, ...)})
     fields = _fields(Outline, "values") | _fields(Settings, "experiment")
-    fields["exclude"] = list[condition], Field(None, description=("Cells to leave out"))  # type: ignore[valid-type]
-    fields["when"] = (
-        list[change],
-        Field(None, description="Fields to set for some cells"),
-    )  # type: ignore[valid-type]
-    experiment = _model("experiment", fields)
+    fields["exclude"] = _field(_list_of(condition), "Cells to leave out")
+    fields["when"] = _field(_list_of(change), "Fields to set for some cells")
+    experiment: Any = _model("experiment", fields)
     name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
     closed = Field(min_length=1, json_schema_extra={"additionalProperties": False})
-    named = Annotated[dict[name, experiment], closed]  # type: ignore[valid-type]
+    named: Any = Annotated[dict[name, experiment], closed]
+    about_defaults = "Fields of all experiments that do not give their own"
+    about_default = "Experiments or groups that a bare `cbm run FILE` runs"
     sections = {
-        "defaults": (
-            experiment,
-            None,
-            "Fields of all experiments that do not give their own",
-        ),
-        "default": (
-            names,
-            None,
-            "Experiments or groups that a bare `cbm run FILE` runs",
-        ),
-        "groups": (dict[str, names], None, "Several experiments under one name"),
-        "experiments": (named, ..., "The experiments by name"),
-    }
-    grid = {
-        one: (kind, Field(default, description=about))
-        for one, (kind, default, about) in sections.items()
+        "defaults": _field(experiment, about_defaults),
+        "default": _field(names, about_default),
+        "groups": _field(dict[str, names], "Several experiments under one name"),
+        "experiments": _field(named, "The experiments by name", default=...),
     }
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return draft | _as_read(_model("grid", grid).model_json_schema())
+    return draft | _as_read(_model("grid", sections).model_json_schema())
 
 
 def _model(name: str, fields: dict[str, Any], **more: Any) -> type[BaseModel]:
-    return create_model(
-        name, __config__=ConfigDict(extra="forbid", json_schema_extra=more), **fields
-    )
+    closed = ConfigDict(extra="forbid", json_schema_extra=more)
+    return create_model(name, __config__=closed, **fields)
+
+
+def _field(kind: Any, description: str, default: Any = None) -> tuple[Any, Any]:
+    return kind, Field(default, description=description)
+
+
+def _list_of(kind: Any) -> Any:
+    return list[kind]
 
 
 def _fields(model: type[BaseModel], where: str) -> dict[str, Any]:
@@ -77,26 +71,32 @@ def _fields(model: type[BaseModel], where: str) -> dict[str, Any]:
     A condition needs none of them; those that an experiment needs may be in
     ``defaults``.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     hints = get_type_hints(model, include_extras=True)
     for name, info in model.model_fields.items():
-        one: Any = hints[name]
-        if isinstance(kind := info.annotation, type) and issubclass(kind, Frozen):
-            parts = _fields(kind, where)
-            one = _model(f"{where}_{name}".removeprefix("experiment_"), parts)
-            if kind.short:
-                one = one | (
-                    Literal[(*SOURCES,)] if name == "data" else parts[kind.short[0]][0]
-                )
-        several = Annotated[list[one], Field(min_length=1)]  # type: ignore[valid-type]
-        default: Any = (
-            info.default if isinstance(info.default, str | int | float) else None
-        )
-        if info.is_required() and model is not Settings and where != "condition":
+        kind: Any = hints[name]
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Frozen):
+            kind = _nested(name, info.annotation, where)
+        if where != "values":
+            kind |= Annotated[_list_of(kind), Field(min_length=1)]
+        default: Any = None
+        if isinstance(info.default, str | int | float):
+            default = info.default
+        elif info.is_required() and model is not Settings and where != "condition":
             default = ...
-        about = Field(default, description=info.description)
-        found[name] = one if where == "values" else one | several, about
-    return found
+        fields[name] = _field(kind, info.description or "", default)
+    return fields
+
+
+def _nested(name: str, model: type[Frozen], where: str) -> Any:
+    """Return the type of a nested field: a mapping, or the value that is short for
+    it.
+    """
+    parts = _fields(model, where)
+    kind: Any = _model(f"{where}_{name}".removeprefix("experiment_"), parts)
+    if name == "data":
+        return kind | Literal[(*SOURCES,)]
+    return kind | parts[model.short[0]][0] if model.short else kind
 
 
 def _as_read(schema: Any) -> Any:
@@ -104,14 +104,12 @@ def _as_read(schema: Any) -> Any:
     pydantic adds.
     """
     if isinstance(schema, list):
-        return [_as_read(one) for one in schema if one != {"type": "null"}]
+        return [_as_read(part) for part in schema if part != {"type": "null"}]
     if not isinstance(schema, dict):
         return schema
-    empty = {"title": schema.get("title"), "default": None}
+    added = {"title": schema.get("title"), "default": None}.items()
     schema = {
-        key: _as_read(one)
-        for key, one in schema.items()
-        if (key, one) not in empty.items()
+        key: _as_read(part) for key, part in schema.items() if (key, part) not in added
     }
     kind = schema.get("type")
     if kind == "boolean":
