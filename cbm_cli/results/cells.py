@@ -92,15 +92,14 @@ class Cell:
     """The finished trials of one run, and statistics of them, in the scale and
     statistic of a table.
 
-    Trials in which the metric was not measured are left out, unless they diverged;
-    where it was measured in none, none is planned.
+    Trials in which the metric was not measured are left out, unless they diverged.
     """
 
     run: Run  # its settings, and the name of its trials
     trials: Trials
     rows: NDArray[np.intp]  # of the finished trials among all
     measure: Measure
-    asked: int = 0  # trials that the experiment asks for
+    planned: int = 0  # trials that the experiment asks for
     choice: Picked | None = None  # of settings of which it shows the best values
 
     def measured(self, measure: Measure) -> "Cell":
@@ -337,18 +336,23 @@ class Cell:
 
     @cached_property
     def n(self) -> int:
-        """Finished trials, diverged ones included."""
+        """Finished trials that count, diverged ones included."""
         return len(self.known)
 
     @property
-    def planned(self) -> int:
-        """Trials that the experiment asks for."""
-        return self.asked if self.n or not len(self.rows) else 0
+    def finished(self) -> int:
+        """Finished trials, those in which the metric was not measured included."""
+        return len(self.rows)
 
     @property
     def complete(self) -> bool:
-        """Whether every planned trial is there."""
-        return self.n >= self.planned
+        """Whether every planned trial is finished."""
+        return self.finished >= self.planned
+
+    @property
+    def partial(self) -> bool:
+        """Whether the metric was measured in some of the finished trials only."""
+        return 0 < self.n < self.finished
 
     @cached_property
     def mean(self) -> float:
@@ -497,8 +501,8 @@ def measure_asked(
     """Return the metric and statistic that are asked for, else the table's, else the
     usual ones.
 
-    The usual statistic is ``best-valid`` where a validation part was evaluated, else
-    ``max``.
+    The usual statistic is ``best-valid`` where a validation part was evaluated in all
+    trials, else ``max``.
     """
     frame, known = trials.frame, measured(trials.frame)
     name = metric or table.metric or default_metric(frame)
@@ -516,11 +520,12 @@ def measure_asked(
         )
     chosen = Metric(name)
     evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
-    usual = (
-        "best-valid"
-        if statistic_column(frame, chosen, "best-valid") in frame
-        else "max"
-    )
+    usual = "max"
+    at_best_valid = statistic_column(frame, chosen, "best-valid")
+    if at_best_valid in frame:
+        is_measured = ~np.isnan(trials.numbers(at_best_valid))
+        if np.all(is_measured | trials.diverged):
+            usual = "best-valid"
     shown = statistic or (
         "final" if evaluated or recorded else table.statistic or usual
     )

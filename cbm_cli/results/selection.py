@@ -204,7 +204,7 @@ def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
         values={column: best.row[column] for column in columns},
         measure=best.measure,
         mean=best.mean,
-        complete=all(cell.complete for cell in rivals),
+        complete=all(cell.n >= cell.planned for cell in rivals),
         at_end=len(columns) == 1 and _is_at_end(best, rivals, columns[0]),
     )
     return replace(best, choice=choice)
@@ -212,20 +212,20 @@ def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
 
 def _is_at_end(best: Cell, rivals: Sequence[Cell], column: str) -> bool:
     """Whether the best value is the lowest or the highest of three numbers or more."""
-    numbers = {_number_of(cell.row[column]) for cell in rivals}
+    numbers = {_number_of(cell, column) for cell in rivals}
     if None in numbers or len(numbers) < 3:
         return False
-    return _number_of(best.row[column]) in (min(numbers), max(numbers))
+    return _number_of(best, column) in (min(numbers), max(numbers))
 
 
-def _number_of(value: Any) -> Any:
+def _number_of(cell: Cell, column: str) -> Any:
     """Return a number, also the first one of a learning rate that changes; None for
     other values.
     """
-    if isinstance(value, int | float):
-        return value
-    rate = re.match(r"([\d.]+(?:e[+-]?\d+)?)(?:, | x )", str(value))
-    return float(rate[1]) if rate else None
+    number = cell.row[column]
+    if column == "learning_rate" and not isinstance(number, int | float):
+        return cell.settings.learning_rate.start
+    return number if isinstance(number, int | float) else None
 
 
 # The cells of experiments

@@ -242,6 +242,14 @@ def _trial_notes(cells: Cells) -> Iterator[str]:
             f"INCOMPLETE: {incomplete} of {count(len(cells.cells), 'cell')} without "
             "all trials, shown as [n=done/planned]."
         )
+    partial = sum(cell.partial for cell in cells)
+    if partial:
+        yield (
+            f"PARTIAL: in {count(partial, 'cell')} the value was measured in some "
+            "trials only, shown as [measured in n of finished]."
+        )
+    if any(cell.finished and not cell.n for cell in cells):
+        yield "–: the value was not measured in any trial of the cell."
     diverged = sum(cell.diverged for cell in cells)
     if diverged:
         yield (

@@ -271,7 +271,9 @@ def _printed(entry: Entry, formats: Formats, footnotes: Mapping[Key, str]) -> En
 def _flags(cell: Cell, mark: Mark) -> list[str]:
     flags = []
     if not cell.complete:
-        flags.append(f"n={cell.n}/{cell.planned}")
+        flags.append(f"n={cell.finished}/{cell.planned}")
+    if cell.partial:
+        flags.append(f"measured in {cell.n} of {cell.finished}")
     if cell.diverged:
         flags.append(f"{cell.diverged} diverged")
     if mark.disputed:

@@ -14,7 +14,9 @@ from cbm_cli.report.kinds import draw
 from cbm_cli.report.options import Options
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
+from cbm_cli.results.journal import Run
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
+from cbm_cli.results.writing import locked
 from cbm_cli.statistics import build_table
 
 from tests.builders import cbm, grid_text, holds, problems_of, refusal, run_grid
@@ -225,13 +227,7 @@ def test_a_choice_has_rivals_or_none_and_numbers_or_words():
     assert "different data" in str(refusal(chosen, several, "rate", "data"))
 
 
-def test_the_end_of_rates_is_noticed_though_some_of_them_change():
-    falling, stepped = "0.3 x 0.9 every 10 epochs", "1e-3, 1e-4 from 9 epochs"
-    rates = (0.1, falling, stepped, 0.05)
-    for best, at_end in ((0.1, False), (falling, True), (stepped, True)):
-        cells = made_cells(*(of_rate(rate, [rate != best] * 3) for rate in rates))
-        (choice,) = choices(cells, "rate")
-        assert (choice.values["rate"], choice.at_end) == (best, at_end)
+def test_words_have_no_end():
     words = made_cells(*(of_rate(word, [word != "b"] * 3) for word in "abc"))
     assert [choice.at_end for choice in choices(words, "rate")] == [False]
 
@@ -324,3 +320,64 @@ def test_each_data_set_of_one_file_has_its_best_machine(held):
     frame = pd.read_csv(held / "toy" / "summary.csv")
     on_all = frame[frame["data_hold_out"].isna()]["train_log_likelihood_final"]
     assert machines[0]["value"] == pytest.approx(on_all.max())
+
+
+def test_values_that_exist_are_shown_where_one_data_set_alone_has_a_validation_part(
+    held,
+):
+    found = records(held)
+    assert [row["n"] for row in found] == ["3"] * 4
+    assert {row["n_planned"] for row in found} == {"3"}
+    assert all(row["mean"] for row in found)
+    text = cbm("table", held).stdout
+    assert "Maximum train log-likelihood during training" in text
+    assert "not measured" not in text
+    chosen_valid = cbm("table", held, "--statistic", "best-valid").stdout
+    assert "–: the value was not measured in any trial of the cell." in chosen_valid
+    at_best = records(held, "--statistic", "best-valid")
+    assert [row["n"] for row in at_best] == ["0", "3", "0", "3"]
+    assert {row["n_planned"] for row in at_best} == {"3"}
+    validated = cbm("table", held, "--select", "data_hold_out=0.2").stdout
+    assert "at the best validation value" in validated
+
+
+def test_value_that_some_trials_alone_have_says_in_how_many(held, tmp_path):
+    results = shutil.copytree(held, tmp_path / "results")
+    store = Results(results).store("toy")
+    run_id = store.manifest().cells[0].run_id
+    columns = {"train_log_likelihood_exact": -4.0}
+    with locked(results):
+        for number in (0, 2):
+            store.add_columns(run_id, number, columns)
+        store.finish()
+    text = cbm("table", results, "--metric", "train_log_likelihood_exact").stdout
+    assert "[measured in 2 of 3]" in text
+    assert "PARTIAL: in 1 cell the value was measured in some trials only" in text
+    assert "INCOMPLETE" not in text
+
+
+def test_rate_with_a_schedule_counts_among_the_lowest_and_highest():
+    decaying = "{start: 0.3, decay: 0.9, every: 10 epochs}"
+    stepped = "{start: 0.001, steps: 1e-4 from 2 epochs}"
+    text = grid_text("rbm", learning_rate=f"[0.01, 0.1, {decaying}, {stepped}]")
+    cells = read_grid("grid.yaml", text=text).experiments["toy"].cells
+    frame = pd.DataFrame(
+        {
+            "run_id": ["0", "1", "2", "3"],
+            "trial": 0,
+            "diverged": np.nan,
+            "train_log_likelihood_max": -3.0,
+            "train_log_likelihood_final": -4.0,
+        }
+    )
+    for best, is_at_end in enumerate([False, False, True, True]):
+        frame.loc[best, "train_log_likelihood_max"] = -0.5
+        manifest = made_manifest([], 1)
+        runs = [Run(str(place), cell) for place, cell in enumerate(cells)]
+        made = make_cells(
+            Trials(frame, None), manifest.with_cells(runs), Measure(Metric(""))
+        )
+        choosing = Choosing(["learning_rate"], "train", "--")
+        (cell,) = with_measure(made, choosing, "train_log_likelihood", "max")
+        assert cell.choice.at_end == is_at_end
+        frame.loc[best, "train_log_likelihood_max"] = -3.0

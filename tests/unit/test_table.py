@@ -409,7 +409,9 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
     assert table.cells.measure.metric.column == "train_log_likelihood"
     assert table.layout.rows[-1] == "model_kind"
     assert rows_of(table)[2] == ["PT_10-0.1-auto-encoder", "–"]
-    assert numbers(table) == [["10", "6"]]  # nothing incomplete or diverged
+    # nothing incomplete or diverged; the last note says that it was not measured
+    assert numbers(table) == [["10", "6"], []]
+    assert "not measured in any trial of the cell" in shown(table)
 
 
 def test_a_marked_difference_shows_in_the_digits():
