@@ -251,7 +251,7 @@ class TrainedMachine:
             samples = draw(machine, parsed, n or 100, **chain_options)
         else:
             with reading("given"):
-                values = given_values(rows_in_memory(given), self.names, repr(self))
+                values = given_values(rows_in_memory(given), self.names)
             samples = draw_given(machine, parsed, n, values, "given", **chain_options)
         return samples.means if means else samples.samples
 

@@ -93,7 +93,7 @@ def sample(
         if given_path is None:
             samples = draw(flat, parsed, count or 100, **chains)
         else:
-            rows = read_given(given_path, machine.names, str(model))
+            rows = read_given(given_path, machine.names)
             place = str(given_path)
             samples = draw_given(flat, parsed, count, rows, place, **chains)
     write_samples(output, samples, machine.names)

@@ -4,6 +4,7 @@ columns that look like labels.
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,15 +137,15 @@ class Columns:
         >>> Columns(dropped="id, last").places(["id", "a", "b", "class"], 4)
         [1, 2]
         """
-        if names and self.by_name:
+        if names and self.units and not (self.chosen or self.dropped):
             return _places_of_units(self.units, names)
         chosen = list(range(width))
         if self.chosen not in (None, "all"):
             chosen = _listed_places("columns", self.chosen, names, width)
-        dropped = set[int]()
+        kept = chosen
         if self.dropped:
-            dropped.update(_listed_places("drop", self.dropped, names, width))
-        kept = [place for place in chosen if place not in dropped]
+            dropped = {*_listed_places("drop", self.dropped, names, width)}
+            kept = [place for place in chosen if place not in dropped]
         if not kept:
             raise FieldError("no column is left", "drop")
         if self.chosen is not None:
@@ -161,14 +162,14 @@ class Columns:
             cause = f"column {listed} may be labels or numbers of rows"
             if {*asked} <= {*empty}:
                 cause = f"column {listed} holds nothing"
-            _ask(cause, listed, len(asked) < len(kept), not {*asked} & {*words})
+            remedies = []
+            if len(asked) < len(kept):
+                remedies.append(f"drop: [{listed}]")
+            if not {*asked} & {*words}:
+                remedies.append("columns: all to train on them")
+            if remedies:
+                raise FieldError(f"{cause}; write {', or '.join(remedies)}")
         return kept
-
-    @property
-    def by_name(self) -> bool:
-        """Whether a machine's names choose the columns."""
-        different = len({*self.units}) == len(self.units) > 0
-        return different and self.chosen is None and self.dropped is None
 
 
 def _without_fraction(column: Any) -> str:
@@ -187,33 +188,24 @@ def _places_of_units(units: Names, names: Sequence[str]) -> list[int]:
     """Return the places of a machine's columns; FieldError if one is missing, or there
     twice.
     """
-    places = {name: place for place, name in enumerate(names)}
+    if units == tuple(names):
+        return list(range(len(names)))
+    counts = Counter(names)
     for unit in units:
-        if unit not in places:
+        if counts[unit] > 1:
+            raise FieldError(f"has several columns {unit}; the machine has one")
+        if not counts[unit]:
             others = [name for name in names if name and name not in units]
             hint = did_you_mean(unit, others) if others else ""
             raise FieldError(f"has no column {unit}, which the machine has{hint}")
-        if list(names).count(unit) > 1:
-            raise FieldError(f"has several columns {unit}; the machine has one")
-    return [places[unit] for unit in units]
-
-
-def _ask(cause: str, listed: str, may_drop: bool, may_keep: bool) -> None:
-    """Raise FieldError for columns that may be labels, with what can be done."""
-    remedies = []
-    if may_drop:
-        remedies.append(f"drop: [{listed}]")
-    if may_keep:
-        remedies.append("columns: all to train on them")
-    if remedies:
-        raise FieldError(f"{cause}; write {', or '.join(remedies)}")
+    return [list(names).index(unit) for unit in units]
 
 
 def _listed_places(
     field: str, text: str, names: Sequence[str], width: int
 ) -> list[int]:
     """Return the places of the columns that a text lists; each once."""
-    places = list[int]()
+    places: list[int] = []
     for item in _items(text):
         named = [place for place, name in enumerate(names) if name == item]
         counted = _place_by_number(item, width)
@@ -228,9 +220,9 @@ def _listed_places(
         elif counted is not None:
             places.append(counted)
         else:
+            hint = did_you_mean(item, names) if names else "; its columns have no names"
             raise FieldError(
-                f"has no column {shortened(item)}{_columns_there(item, names, width)}",
-                field,
+                f"has no column {shortened(item)}; they are 1 to {width:,}{hint}", field
             )
     return list(dict.fromkeys(places))
 
@@ -246,11 +238,3 @@ def _place_by_number(item: str, width: int) -> int | None:
     number = int(item)
     place = number - 1 if number > 0 else width + number
     return place if number and 0 <= place < width else None
-
-
-def _columns_there(item: str, names: Sequence[str], width: int) -> str:
-    """Return a hint on the columns that there are."""
-    numbers = f"; they are 1 to {width:,}"
-    if not names:
-        return f"{numbers}; its columns have no names"
-    return f"{numbers}{did_you_mean(item, names)}"

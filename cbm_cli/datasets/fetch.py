@@ -80,7 +80,10 @@ def catalogue(*names: str) -> list[Listing]:
         try:
             files = [check(file, path) for file, path in source.locate().items()]
         except FieldError:
-            files = [check(file, _first_of(source, file)) for file in source.forms[0]]
+            files = []
+            for file in source.forms[0]:
+                paths = [find(folder, file.stem) for folder in source.folders]
+                files.append(check(file, next(filter(None, paths), None)))
             state = "missing"
         else:
             state = "ok" if files else "generated"
@@ -144,15 +147,6 @@ def _checksum(content: bytes, like: str) -> str:
         blob = b"blob %d\0" % len(content) + content
         return f"git:{hashlib.sha1(blob).hexdigest()}"
     return f"{kind}:{hashlib.sha256(content).hexdigest()}"
-
-
-def _first_of(source: DataSource, file: File) -> Path | None:
-    """Return the first of the folders' files, of a set that is not here completely."""
-    for folder in source.folders:
-        path = find(folder, file.stem)
-        if path:
-            return path
-    return None
 
 
 def _lacking(form: Sequence[File], folder: Path) -> list[File]:

@@ -131,7 +131,7 @@ def tables_in(
     return {"": replace(table_of_rows(rows, columns), is_text=True)}
 
 
-def read_given(path: Path, names: Names = (), there: str = "") -> NDArray[np.float64]:
+def read_given(path: Path, names: Names = ()) -> NDArray[np.float64]:
     """Return the rows of a file, NaN for unknown units.
 
     Parameters
@@ -140,8 +140,6 @@ def read_given(path: Path, names: Names = (), there: str = "") -> NDArray[np.flo
         Text (a gap is empty or ``?``), NPY or NPZ (a gap is NaN).
     names : tuple of str
         Names of a machine's units: the columns with these names are taken.
-    there : str
-        What has the names.
     """
     with reading(path):
         content = unpacked(path)
@@ -153,7 +151,7 @@ def read_given(path: Path, names: Names = (), there: str = "") -> NDArray[np.flo
             rows = rows_of(array)
         else:
             rows = _given_text(_text_of(content), names)
-        return given_values(rows, names, there)
+        return given_values(rows, names)
 
 
 def _given_text(text: bytes, names: Names) -> Rows:
@@ -230,21 +228,21 @@ def _npz(content: bytes) -> dict[str, Any]:
         if header.dtype.kind in "buif"
     }
     parts = _parts(shapes)
-    if "names" not in headers or headers["names"].dtype.kind != "U":
-        arrays = read_npz(io.BytesIO(content), parts.values())
-        return {part: arrays[name] for part, name in parts.items()}
-    arrays = read_npz(io.BytesIO(content), [*parts.values(), "names"])
+    has_names = "names" in headers and headers["names"].dtype.kind == "U"
+    members = [*parts.values(), "names"] if has_names else [*parts.values()]
+    arrays = read_npz(io.BytesIO(content), members)
+    tables: dict[str, Any] = {part: arrays[name] for part, name in parts.items()}
+    if not has_names:
+        return tables
     names = arrays["names"].ravel().tolist()
-    frames = {}
-    for part, name in parts.items():
-        shape = arrays[name].shape
-        if shape[1:] != (len(names),):
+    for part, rows in tables.items():
+        if rows.shape[1:] != (len(names),):
             raise FieldError(
-                f"has {len(names):,} names of columns, and {name} has the shape "
-                f"{shape}; correct or remove its array names"
+                f"has {len(names):,} names of columns, and {parts[part]} has the shape "
+                f"{rows.shape}; correct or remove its array names"
             )
-        frames[part] = pd.DataFrame(arrays[name], columns=names)
-    return frames
+        tables[part] = pd.DataFrame(rows, columns=names)
+    return tables
 
 
 def _mat(content: bytes) -> dict[str, NDArray]:
@@ -330,12 +328,13 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     """Return the names of the parts among numeric arrays, or of the only one of several
     columns.
     """
-    parts = {}
+    parts: dict[str, str] = {}
     for part in PARTS:
-        for name in _names_of_part(part):
-            if name in shapes:
-                parts[part] = name
-                break
+        aliases = ["valid", "validation", "val"] if part == "valid" else [part]
+        for alias in aliases:
+            for name in (alias, f"{alias}_data", f"x_{alias}", f"X_{alias}"):
+                if name in shapes:
+                    parts.setdefault(part, name)
     widths = {
         name: prod(shape[1:])
         for name, shape in shapes.items()
@@ -347,21 +346,13 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     if alike or (not parts and len(widths) != 1):
         arrays = []
         for name, shape in list(shapes.items())[:SHOWN]:
-            arrays.append(f"{name} {' x '.join(map(str, shape)) or 'scalar'}")
+            sides = " x ".join(str(side) for side in shape)
+            arrays.append(f"{name} {sides}" if shape else f"{name} scalar")
         listed = ", ".join(arrays) or "no numbers"
         raise FieldError(
             f"holds {listed}; expected train, valid, test, or one array of rows, alone"
         )
     return parts or {"": next(iter(widths))}
-
-
-def _names_of_part(part: str) -> Iterator[str]:
-    """Yield the names under which arrays of a part are known, the first choice
-    first.
-    """
-    aliases = [part, "validation", "val"] if part == "valid" else [part]
-    for alias in aliases:
-        yield from (alias, f"{alias}_data", f"x_{alias}", f"X_{alias}")
 
 
 def _libsvm(content: bytes, columns: Columns) -> Table:
@@ -395,7 +386,7 @@ def _libsvm_row(line: str, number: int) -> dict[int, float] | None:
         return None
     if ":" not in items[0]:  # the label
         items = items[1:]
-    row = dict[int, float]()
+    row: dict[int, float] = {}
     with suppress(ValueError):
         for item in items:
             index, _, value = item.partition(":")

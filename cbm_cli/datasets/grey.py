@@ -1,6 +1,6 @@
 """Grey values become binary units, or probabilities in steps of 1/255."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,21 +85,24 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> Units:
     if binary and spec.threshold < 1:
         return Units(rows, levels=1)
     if not spec.binarise:
-        _refuse(parts, _not_binary, f"expected 0 or 1; {values_in.remedy}", "binarise")
+        for part in tables:
+            odd = np.abs(part.values - (part.values > 0.5)) > NOISE
+            _refuse(part, odd, f"expected 0 or 1; {values_in.remedy}", "binarise")
     scale = 1.0
     by_share = spec.threshold > 0 and spec.threshold < 1
     if by_share or spec.binarise in ("sample", "none"):
         scale = _scale_of(spec, parts, values_in)
-        _check_scale(parts, scale, values_in.remedy)
-        rows = {name: _clipped(values, scale) for name, values in rows.items()}
+        slack = NOISE * scale
+        remedy = f"values are 0 to {_exact(scale)}; {values_in.remedy}"
+        for part in tables:
+            off = (part.values < -slack) | (part.values > scale + slack)
+            _refuse(part, off, remedy, "scale")
+        if not values_in.whole:
+            rows = {name: values.clip(0, scale) for name, values in rows.items()}
     random = np.random.Generator(np.random.Philox(key=1))
     units = {name: _binarised(rows[name], spec, scale, random) for name in rows}
     levels = 255 if spec.binarise == "none" else 1
     return Units(units, levels, of_bytes=scale == _BYTE and not spec.scale)
-
-
-def _not_binary(values: NDArray) -> NDArray:
-    return np.abs(values - (values > 0.5)) > NOISE
 
 
 def _scale_of(spec: DataSpec, parts: Mapping[str, Table], values_in: _Range) -> float:
@@ -119,20 +122,6 @@ def _scale_of(spec: DataSpec, parts: Mapping[str, Table], values_in: _Range) -> 
         f"{values_in.between}",
         "scale",
     )
-
-
-def _check_scale(parts: Mapping[str, Table], scale: float, remedy: str) -> None:
-    """Raise FieldError for the first value that is off the scale."""
-    slack = NOISE * scale
-
-    def off(values: NDArray) -> NDArray:
-        return (values < -slack) | (values > scale + slack)
-
-    _refuse(parts, off, f"values are 0 to {_exact(scale)}; {remedy}", "scale")
-
-
-def _clipped(values: NDArray, scale: float) -> NDArray:
-    return values if values.dtype == np.uint8 else values.clip(0, scale)
 
 
 def _binarised(
@@ -168,17 +157,9 @@ def _exact(number: float) -> str:
     return repr(float(number)).removesuffix(".0")
 
 
-def _refuse(
-    parts: Mapping[str, Table],
-    flaw: Callable[[NDArray], NDArray],
-    remedy: str,
-    field: str,
-) -> None:
+def _refuse(part: Table, odd: NDArray, remedy: str, field: str) -> None:
     """Raise FieldError for the first value with a flaw."""
-    for part in parts.values():
-        odd = flaw(part.values)
-        if not odd.any():
-            continue
+    if odd.any():
         row, column = np.argwhere(odd)[0]
         place, value = f"row {row + 1}, column {column + 1}", part.values[row, column]
         raise FieldError(f"{part.where}: {place} is {_exact(value)}; {remedy}", field)

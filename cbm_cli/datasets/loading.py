@@ -279,7 +279,11 @@ def _with_same_columns(
     ordered: dict[str, Table] = {}
     for name, table in parts.items():  # train first: the others get its columns
         with reading(table.where, name):
-            table = _filled_up(table, widest)
+            missing = widest - table.values.shape[1]
+            if table.sparse and missing:
+                check_size(len(table.values) * widest * table.values.itemsize)
+                values = np.pad(table.values, ((0, 0), (0, missing)))
+                table = replace(table, values=values)
             if names and table.names:
                 table = columns_in_order(table, names, len(names), "the machine")
             if name == "train":
@@ -293,35 +297,35 @@ def _with_same_columns(
     return ordered
 
 
-def _filled_up(table: "Table", width: int) -> "Table":
-    """Return a sparse table with columns of zeros at its end, any other as it is."""
-    missing = width - table.values.shape[1]
-    if not table.sparse or not missing:
-        return table
-    check_size(len(table.values) * width * table.values.itemsize)
-    return replace(table, values=np.pad(table.values, ((0, 0), (0, missing))))
-
-
 def _load(
     spec: DataSpec, folder: str | Path, width: int = 0, names: Names = ()
 ) -> Dataset:
-    if spec.path:
-        tables = read_parts(spec, spec.model_dump(), folder, width, names)
-        dataset = _from_tables(spec, tables)
-    elif spec.name in _TOYS:
+    if spec.name in _TOYS and not spec.path:
         options = SOURCES[spec.name or ""].options
         sizes = {option: getattr(spec, option) for option in options}
         dataset = _TOYS[spec.name](**sizes)
     else:
-        dataset = _from_tables(spec, _published(spec))
+        dataset = _from_tables(spec, folder, width, names)
     if spec.hold_out or spec.hold_out_test:
         dataset = _held_out(dataset, spec)
-    return _flipped(dataset) if spec.flip else dataset
+    if not spec.flip:
+        return dataset
+    flipped: dict[str, Any] = {
+        name: dataset.levels - rows for name, rows in dataset.parts.items()
+    }
+    return replace(dataset, name=f"flipped-{dataset.name}", **flipped)
 
 
-def _from_tables(spec: DataSpec, tables: "Mapping[str, Table]") -> Dataset:
+def _from_tables(
+    spec: DataSpec, folder: str | Path, width: int, names: Names
+) -> Dataset:
+    """Return the data set of files, a user's own or published ones."""
     from cbm_cli.datasets.grey import units_of
 
+    if spec.path:
+        tables = read_parts(spec, spec.model_dump(), folder, width, names)
+    else:
+        tables = _published(spec)
     units = units_of(spec, tables)
     train = tables["train"]
     return Dataset(
@@ -375,7 +379,8 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
     """Return a data set with rows of its training part as the valid part, the test
     part, or both.
     """
-    n, sizes = len(dataset.train), dict[str, int]()
+    n = len(dataset.train)
+    sizes: dict[str, int] = {}
     for field, part in _HELD_OUT.items():
         held = getattr(spec, field)
         if not held:
@@ -401,13 +406,6 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
     return replace(dataset, **parts)
 
 
-def _flipped(dataset: Dataset) -> Dataset:
-    parts: dict[str, Any] = {
-        name: dataset.levels - rows for name, rows in dataset.parts.items()
-    }
-    return replace(dataset, name=f"flipped-{dataset.name}", **parts)
-
-
 def _in_options(message: str, option: str, name: str) -> str:
     """Return a message with fields as a command line has them.
 
@@ -416,13 +414,13 @@ def _in_options(message: str, option: str, name: str) -> str:
     >>> _in_options("write drop: [id, class]", "--data ", "rows.csv")
     'write drop=id,class, as in --data rows.csv:drop=id,class'
     """
-    options = list[str]()
+    options: list[str] = []
 
     def as_option(match: re.Match) -> str:
         field, items, value = match.groups()
-        text = value
-        if items is not None:
-            text = re.sub(r", (?=\S)", ",", items)
+        text = value if items is None else items
+        if '"' not in text:
+            text = text.replace(", ", ",")
         options.append(f"{field}={text}")
         return options[-1]
 

@@ -69,7 +69,12 @@ def rows_of(data: Any) -> Rows:
     FieldError for anything else.
     """
     if hasattr(data, "to_pandas"):
-        data = _to_pandas(data)
+        try:
+            data = data.to_pandas()
+        except ImportError as error:
+            raise FieldError(
+                f"{error}; pip install pyarrow, or pass a data frame of pandas"
+            ) from None
     if isinstance(data, pd.DataFrame):
         return Rows(data, [str(name) for name in data.columns])
     if np.ma.is_masked(data):
@@ -143,13 +148,14 @@ def table_of_rows(rows: Rows, columns: Columns = ALL) -> Table:
     ]
     numbers = frame.apply(as_numbers) if objects else frame
     _check_last_row(rows, objects)
-    empty = _empty_columns(frame, numbers)
+    start = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
+    empty = _empty_columns(frame, start)
     words = [*_word_columns(frame, numbers, objects), *empty]
     places = columns.places(
         rows.names,
         frame.shape[1],
         words=words,
-        counting=_counting_columns(numbers),
+        counting=_counting_columns(numbers, start),
         empty=empty,
     )
     all_columns = places == list(range(frame.shape[1]))
@@ -164,7 +170,7 @@ def table_of_rows(rows: Rows, columns: Columns = ALL) -> Table:
     )
 
 
-def given_values(rows: Rows, names: Names, there: str) -> NDArray[np.float64]:
+def given_values(rows: Rows, names: Names) -> NDArray[np.float64]:
     """Return rows whose unknown units are NaN.
 
     Parameters
@@ -174,25 +180,20 @@ def given_values(rows: Rows, names: Names, there: str) -> NDArray[np.float64]:
     names : tuple of str
         Names of a machine's units. Columns with names are put into this order; others
         are left out.
-    there : str
-        What has the names.
     """
-    values = rows.frame.apply(as_numbers)
-    places = list(range(values.shape[1]))
-    columns = Columns(units=names)
-    if rows.names and columns.by_name:
-        places = columns.places(rows.names, values.shape[1])
-    elif rows.names and names:
-        table = Table(np.empty(values.shape, np.uint8), tuple(rows.names))
-        columns_in_order(table, names, len(names), there)
-    units, chosen = values.iloc[:, places], rows.frame.iloc[:, places]
-    words = np.argwhere((units.isna() & chosen.notna()).to_numpy())
-    for row, column in words[:1].tolist():
+    places = list(range(rows.frame.shape[1]))
+    if names and rows.names:
+        places = Columns(units=names).places(rows.names, len(places))
+    entries = rows.frame.iloc[:, places]
+    values = entries.apply(as_numbers)
+    words = np.argwhere((values.isna() & entries.notna()).to_numpy())
+    if len(words):
+        row, column = words[0]
         raise FieldError(
-            f"{rows.at(row)}, column {places[column] + 1}: {chosen.iat[row, column]} "
+            f"{rows.at(row)}, column {places[column] + 1}: {entries.iat[row, column]} "
             "is no number; leave it empty, and it is sampled"
         )
-    return units.to_numpy(np.float64, na_value=np.nan)
+    return values.to_numpy(np.float64, na_value=np.nan)
 
 
 def columns_in_order(table: Table, wanted: Names, width: int, there: str) -> Table:
@@ -257,15 +258,6 @@ def _number_in(entry: Any) -> Any:
     return np.nan
 
 
-def _to_pandas(data: Any) -> Any:
-    try:
-        return data.to_pandas()
-    except ImportError as error:
-        raise FieldError(
-            f"{error}; pip install pyarrow, or pass a data frame of pandas"
-        ) from None
-
-
 def _dense(matrix: Any) -> NDArray:
     """Return a sparse matrix as an array; a damaged one would write to memory that is
     not its own.
@@ -306,21 +298,18 @@ def _word_columns(
     return words
 
 
-def _empty_columns(frame: pd.DataFrame, numbers: pd.DataFrame) -> list[int]:
-    """Return the columns that hold nothing but gaps."""
-    start = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
+def _empty_columns(frame: pd.DataFrame, start: NDArray) -> list[int]:
+    """Return the columns that hold nothing but gaps; ``start`` are the first rows."""
     places = np.flatnonzero(np.isnan(start).all(axis=0)).tolist()
     return [place for place in places if frame.iloc[:, place].isna().all()]
 
 
-def _counting_columns(numbers: pd.DataFrame) -> list[int]:
+def _counting_columns(numbers: pd.DataFrame, start: NDArray) -> list[int]:
     """Return the columns that count the rows, of three rows or more."""
-    start = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
     if len(start) < 3:
         return []
-    with np.errstate(invalid="ignore"):
-        steady = (np.diff(start, axis=0) == 1).all(axis=0)
-    places = np.flatnonzero(steady).tolist()
+    steps = np.diff(start, axis=0)
+    places = np.flatnonzero((steps == 1).all(axis=0)).tolist()
     return [n for n in places if (np.diff(numbers.iloc[:, n]) == 1).all()]
 
 
@@ -396,9 +385,11 @@ def _remedy_for_lines(rows: Rows, entries: NDArray, odd: NDArray) -> str:
         return "write numbers there, or remove such lines"
     line = rows.at(lines[0])
     words = "".join(str(entry) for entry in entries[odd])
-    if lines == [0] and rows.names and not re.search(r"\d|inf", words):
+    if lines != [0] or not line.startswith("line") or re.search(r"\d|inf", words):
+        return f"write numbers in {line}, or remove it"
+    if rows.names:
         return f"does {line} hold units of measurement? remove it, or write numbers"
-    return f"write numbers in {line}, or remove it"
+    return f"does {line} hold names? write header: true, or remove it"
 
 
 def _remedies_for_words(

@@ -79,6 +79,25 @@ def test_chains_start_at_rows_of_data_each_once_before_any_twice():
     assert abs(found.samples.mean() - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 20_000)
 
 
+def test_rounding_makes_no_probability_exceed_1():
+    for seed in range(40):  # machines that have one state only, nearly
+        random = np.random.default_rng(seed)
+        weights, hidden = random.normal(0, 1, (5, 4)), random.normal(0, 2, 4)
+        visible = 60 + random.normal(0, 3, 5)
+        np.savez("m.npz", weights_0=weights, biases_0=visible, biases_1=hidden)
+        assert -1e-12 < cbm_package.load("m.npz").log_likelihood(np.ones((1, 5))) <= 0
+
+
+def test_chains_of_python_start_at_grey_rows_as_probabilities():
+    eye, half = 100 * np.eye(5), np.full(5, -50.0)  # h = x, x = h
+    np.savez("m.npz", weights_0=eye, biases_0=half, biases_1=half)
+    machine, grey = cbm_package.load("m.npz"), np.full((3, 5), 0.2)
+    how = {"sampler": "gibbs", "chains": 4_000, "steps": 1}
+    found = machine.sample(4_000, start=grey, **how)
+    assert abs(found.mean() - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 20_000)
+    assert_array_equal(machine.sample(9, start=grey > 0.5, **how), np.zeros((9, 5)))
+
+
 def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_its_place():
     rows = np.array([[1, 0], [0, 1], [1, 1]])  # three of 2x1
     lines = ".....", ".1.0.", ".0.1.", ".....", ".1...", ".1...", "....."

@@ -107,6 +107,13 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
     assert read(named, drop="b").names == ("a", "c", "d")
 
 
+def test_a_word_for_sums_in_several_rows_is_a_word_like_others():
+    text = "kind,a,b\ntotal,0,1\npart,1,0\ntotal,1,1\n"
+    assert_array_equal(read(text, drop="kind").train, [[0, 1], [1, 0], [1, 1]])
+    alone = text.replace("total", "all", 1)
+    assert holds(complaint(alone, drop="kind"), "line 4 is total|remove it")
+
+
 def test_marks_at_the_ends_of_lines_are_never_offered_as_a_column_to_train_on():
     text = "a,b\n0,1,\n1,0,\n"
     assert str(complaint(text)).endswith("write drop: [3]")

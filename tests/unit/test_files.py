@@ -306,6 +306,7 @@ BAD = {
         (b"a,b,c\n0,1,0\n1,1,0\nTotal,2,0\n", "line 4 is Total|remove it"),
         (b"n,a,b\nx,0,1\ny,1,0\nSum,1,1\n", "line 4 is Sum|remove", {"drop": "n"}),
         (b"a,b\nmm,kg\n0,1\n1,0\n", "line 2, column 1 (a) is mm|units of measurement"),
+        (b"a,b\n0,1\n1,0\n", "line 1|names|header: true", {"header": False}),
         (b"a,b\n,kg\n0,1\n1,0\n1,1\n", "line 2, column 2 (b)|measurement|1 gap"),
         (b"a,b\n0,1\n1,x\n1,0\n", "line 3, column 2 (b) is x|in line 3, or remove it"),
         (b"a,b\n0,1\n1,x\n1,0\n0,x\n1,1\n", "line 3, column 2 (b)|such lines"),
