@@ -21,18 +21,22 @@ MOST_STATIONS = 10_000_000  # updates at which something is done in one trial
 def check(settings: Settings, data: Dataset) -> None:
     """Raise CbmError if settings ask for something that this data set cannot give."""
     if isinstance(settings.batch, int) and settings.batch > len(data.train):
-        has = f"{data.name} has {len(data.train)}"
-        told = f"{settings.batch} rows, but {has}; write a smaller number, or full"
-        raise CbmError(told, field="batch")
+        raise CbmError(
+            f"{settings.batch} rows, but {data.name} has {len(data.train)}; write a "
+            "smaller number, or full",
+            field="batch",
+        )
     _check_rates(settings)
     _check_counts(settings, data)
     _check_memory(settings, data)
-    asked = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
-    missing = " or ".join(part for part in asked if part not in data.parts)
+    parts = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
+    missing = [part for part in parts if part not in data.parts]
     if missing:
-        present = "+".join(data.parts)
-        told = f"{data.name} has no {missing} part; write parts: {present}"
-        raise CbmError(told, field="evaluate.parts")
+        raise CbmError(
+            f"{data.name} has no {' or '.join(missing)} part; write parts: "
+            f"{'+'.join(data.parts)}",
+            field="evaluate.parts",
+        )
     if settings.model.kind == "auto-encoder" or settings.early_stopping.metric:
         _check_validation(settings, data)
     if settings.model.kind == "auto-encoder":
@@ -48,64 +52,69 @@ def check_table(table: TableSpec, cells: Sequence[tuple[Settings, Dataset]]) -> 
     Recorders of one's own may measure anything, and so may `cbm evaluate`, whose
     columns end with a method.
     """
-    metric, parts = table.metric, dict[str, str]()
-    if table.choose:
-        parts["by" if table.by else "choose"] = table.by or "valid"
+    metric, needed = (
+        table.metric,
+        dict[str, str](),
+    )  # parts by the field that needs them
+    if table.by:
+        needed["by"] = table.by
+    elif table.choose:
+        needed["choose"] = "valid"
     if table.statistic == "best-valid":
-        parts["statistic"] = "valid"
+        needed["statistic"] = "valid"
     is_later = metric and re.search(r"_(exact|ais|pseudo)$", metric)
-    if is_later or not (metric or parts):
+    if is_later or not (metric or needed):
         return
-    known, evaluated = dict[str, None](), set[str]()
+    columns, evaluated = dict[str, None](), set[str]()
     for settings, data in cells:
-        names, measured = settings.record.names, Learner(settings, data, 0).measured
-        columns = [
-            name
-            for recorder in names
-            for name in RECORDERS.get(recorder, (metric or "",))
-        ]
-        known |= dict.fromkeys((*measured, *columns))
+        measured = Learner(settings, data, 0).measured
+        columns |= dict.fromkeys(measured)
+        for recorder in settings.record.names:
+            columns |= dict.fromkeys(RECORDERS.get(recorder, (metric or "",)))
         evaluated |= {name.partition("_")[0] for name in measured}
-        parts = {field: part for field, part in parts.items() if part not in evaluated}
-        if (metric is None or metric in known) and not parts:
+        is_measured = metric is None or metric in columns
+        if is_measured and evaluated.issuperset(needed.values()):
             return
-    if metric is not None and metric not in known:
-        hint = did_you_mean(metric, known) if known else "; nothing is measured"
+    if metric is not None and metric not in columns:
+        hint = did_you_mean(metric, columns) if columns else "; nothing is measured"
         raise CbmError(f"no cell measures {metric}{hint}", field="table.metric")
-    for field, part in parts.items() if evaluated else ():
-        option = "hold_out_test" if part == "test" else "hold_out"
-        hint = f"; {option}: 0.2 below data makes one of training rows"
+    if not evaluated:
+        return
+    for field, part in needed.items():
+        if part in evaluated:
+            continue
         if any(part in data.parts for _, data in cells):
-            hint = f"; evaluate.parts leaves it out: write {part}, too"
-        raise CbmError(f"no cell evaluates a {part} part{hint}", field=f"table.{field}")
+            hint = f"evaluate.parts leaves it out: write {part}, too"
+        else:
+            option = "hold_out_test" if part == "test" else "hold_out"
+            hint = f"{option}: 0.2 below data makes one of training rows"
+        raise CbmError(
+            f"no cell evaluates a {part} part; {hint}", field=f"table.{field}"
+        )
 
 
 def _check_counts(settings: Settings, data: Dataset) -> None:
     """Raise CbmError for more evaluations, records or learning rates than a list in
     memory should have.
     """
-    total, record, rate = (
-        total_updates(settings, data),
-        settings.record,
-        settings.learning_rate,
-    )
-    intervals = {"evaluate.every": settings.every, "learning_rate.every": rate.every}
+    total, record = total_updates(settings, data), settings.record
+    intervals = {
+        "evaluate.every": settings.every,
+        "learning_rate.every": settings.learning_rate.every,
+    }
     if record.names:
         intervals["record.every"] = record.every or settings.every
-    counts = {
-        field: total // updates_of(text, settings, data)
-        for field, text in intervals.items()
-        if text
-    }
-    counts["record.window"] = sum(
-        min(last, total) - min(first, total) for first, last in record.windows
-    )
+    counts = {}
+    for field, interval in intervals.items():
+        if interval:
+            counts[field] = total // updates_of(interval, settings, data)
+    recorded = [min(last, total) - min(first, total) for first, last in record.windows]
+    counts["record.window"] = sum(recorded)
     for field, count in counts.items():
         if count > MOST_STATIONS:
             raise CbmError(
                 f"comes {count:,} times in {total:,} updates; the limit is "
-                f"{MOST_STATIONS:,}: "
-                "write a longer interval, or fewer updates",
+                f"{MOST_STATIONS:,}: write a longer interval, or fewer updates",
                 field=field,
             )
 
@@ -146,7 +155,9 @@ def _check_rates(settings: Settings) -> None:
     """Raise CbmError for numbers that are infinite, or 0 by rounding, in the float32 of
     training.
     """
-    rates = [rate for _, rate in settings.learning_rate.pieces(lambda text: 1, 2)]
+    rate = settings.learning_rate
+    # Of a schedule without its times: all its rates, in the first of two updates
+    rates = [number for _, number in rate.pieces(lambda interval: 1, 2)]
     numbers = {
         "learning_rate": max(rates),
         "pretraining.learning_rate": settings.pretraining.learning_rate,
@@ -156,13 +167,15 @@ def _check_rates(settings: Settings) -> None:
     }
     largest = float(np.finfo(np.float32).max)
     for field, number in numbers.items():
-        if number and number > largest:
-            told = f"must be at most {largest:.1e}, the largest float32, not {number:g}"
-            raise CbmError(told, field=field)
-        if number and not np.float32(number):
-            raise CbmError(
-                f"{number:g} is 0 in float32; write 1e-45 or more", field=field
-            )
+        if not number:
+            continue
+        flaw = ""
+        if number > largest:
+            flaw = f"must be at most {largest:.1e}, the largest float32, not {number:g}"
+        elif not np.float32(number):
+            flaw = f"{number:g} is 0 in float32; write 1e-45 or more"
+        if flaw:
+            raise CbmError(flaw, field=field)
 
 
 def _check_validation(settings: Settings, data: Dataset) -> None:
@@ -177,11 +190,11 @@ def _check_validation(settings: Settings, data: Dataset) -> None:
         )
     parts = settings.evaluate.parts
     if parts and "valid" not in parts.split("+"):
-        told = (
+        raise CbmError(
             f"evaluate.parts: {parts} leaves out the validation part; write "
-            f"{parts}+valid"
+            f"{parts}+valid",
+            field="early_stopping",
         )
-        raise CbmError(told, field="early_stopping")
 
 
 def _check_sums(settings: Settings, data: Dataset) -> None:
@@ -189,29 +202,31 @@ def _check_sums(settings: Settings, data: Dataset) -> None:
     states.
     """
     layout, gradient = layout_of(settings, data), settings.gradient
-    sides = layout.width, layout.height
+    n, m = layout.width, layout.height
     if settings.evaluation == "exact":
-        rows = max(len(part) for part in data.parts.values())
+        most = max(len(part) for part in data.parts.values())
+        rows = min(most, settings.evaluate.rows or most)
         remedy = "use method: ais (annealed importance sampling, AIS) to estimate it"
-        limits.check_likelihood(
-            layout.sizes, min(rows, settings.evaluate.rows or rows), "evaluate", remedy
-        )
+        limits.check_likelihood(layout.sizes, rows, "evaluate", remedy)
     exact = {
         "sampler": settings.parsed_sampler.exact,
         "gradient_from": settings.gradient_from == "exact",
         "offsets_from": settings.offsets_from == "exact",
     }
-    for field in (field for field, chosen in exact.items() if chosen):
-        remedy = "use samples, as PT_10 or PCD-1 draw them"
-        limits.check_smaller_side(field, "exact", *sides, limits.LISTED_BITS, remedy)
-    sums_states = (
-        gradient.fisher != "diagonal" or exact["sampler"] or exact["gradient_from"]
-    )
-    if gradient.kind == "natural" and sums_states:
+    remedy = "use samples, as PT_10 or PCD-1 draw them"
+    for field, is_exact in exact.items():
+        if is_exact:
+            limits.check_smaller_side(
+                field, "exact", n=n, m=m, limit=limits.LISTED_BITS, remedy=remedy
+            )
+    if gradient.kind != "natural":
+        return
+    if gradient.fisher != "diagonal" or exact["sampler"] or exact["gradient_from"]:
         limits.check_fisher(
             "gradient",
             gradient.fisher,
             gradient.damping,
-            *sides,
-            "use samples and fisher: diagonal",
+            n=n,
+            m=m,
+            remedy="use samples and fisher: diagonal",
         )

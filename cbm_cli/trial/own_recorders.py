@@ -57,7 +57,7 @@ _OF_TRIALS = (
 _EVALUATED = (  # also with the suffixes of limits and of the methods of cbm evaluate
     r"(train|valid|test)_"
     r"(log_likelihood|lower_bound|tighter_bound|pseudo_likelihood|cost)"
-    r"(_at_most|_exact|_ais|_pseudo|_final|_max|_min|_best_valid|_update)*"
+    r"(_at_most|_exact|_ais|_pseudo|_start|_final|_max|_min|_best_valid|_update)*"
 )
 
 
