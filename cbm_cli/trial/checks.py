@@ -52,11 +52,9 @@ def check_table(table: TableSpec, cells: Sequence[tuple[Settings, Dataset]]) -> 
     Recorders of one's own may measure anything, and so may `cbm evaluate`, whose
     columns end with a method.
     """
-    metric, needed = (
-        table.metric,
-        dict[str, str](),
-    )  # parts by the field that needs them
-    if table.by:
+    metric = table.metric
+    needed = dict[str, str]()  # parts by the field that needs them
+    if table.choose and table.by:
         needed["by"] = table.by
     elif table.choose:
         needed["choose"] = "valid"
