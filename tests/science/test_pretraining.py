@@ -15,6 +15,7 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import machine_arrays
 from cbm_cli.results import Progress
+from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
@@ -158,6 +159,23 @@ def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden
             assert_allclose(now.pretrained[f"{name}_{k}"], expected, atol=1e-5)
         x = np.round(255 * ref.hidden_mean(x, up * trainer.W, trainer.c)) / 255
     assert pretraining.is_done(now)
+
+
+def test_every_layer_draws_random_numbers_of_its_own():
+    """Layers of one size start from different weights and chains, none of them those of
+    the training itself.
+    """
+    its = settings((5, 5, 5))
+    pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
+    now.state = pretraining.first_state(now)
+    starts = [Learner(its, DATA, 7).start().W[:5, :5].tobytes()]
+    seeds = {7}
+    while not pretraining.is_done(now):
+        if now.update == 0:
+            starts.append(now.state.W.tobytes())
+            seeds.add(int(pretraining._stage_of(now).plan.seed))
+        pretraining.advance(now, 1000)
+    assert len({*starts}) == len(seeds) == 4
 
 
 @pytest.mark.parametrize("offsets", ["ddd^b", "d0d^b"])

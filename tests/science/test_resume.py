@@ -85,6 +85,24 @@ def test_stopping_and_evaluations_in_python_change_no_byte(tmp_path, monkeypatch
     same(run_trial(trial, THREE_PARTS), whole)
 
 
+def test_evaluations_of_a_training_draw_random_numbers_of_their_own():
+    """Of one machine: another update or trial gives another estimate, the same one the
+    same.
+    """
+    how = {"method": "ais", "every": 4, "temperatures": 20, "runs": 5}
+    settings = Settings(**RBM | {"evaluate": how})
+    state = learner.Learner(settings, THREE_PARTS, 1).start()
+    state.W[:] *= 10  # so that estimates vary
+    estimates = [
+        tuple(
+            learner.Learner(settings, THREE_PARTS, seed).evaluate(state, update, bool)
+        )
+        for seed, update in [(1, 0), (1, 4), (1, 8), (2, 0), (2, 4), (1, 0)]
+    ]
+    assert len({*estimates}) == 5
+    assert estimates[0] == estimates[-1]
+
+
 def test_grey_rows_are_evaluated_as_by_python():
     rows = np.random.default_rng(5).integers(0, 256, (20, 6)).astype(np.uint8)
     way = learner.Learner(Settings(**RBM), Dataset("grey", rows, levels=255), 1)
