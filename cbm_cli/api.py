@@ -198,19 +198,18 @@ class ResultFrames:
         name one.
         """
         store = self._results.store(self._results.only(experiment))
-        every: dict[str, str] = {}
-        for one in best_machines(store, metric=metric):
-            if one["machine"]:
-                every.setdefault(one["data"], one["machine"])
-        found = [path for name, path in every.items() if data in (None, name)]
-        if len(found) != 1:
-            names = ", ".join(every)
-            message = (
-                f"{store.experiment}: each data set has a best machine; name "
-                f"one by data=: {names}"
+        machines: dict[str, str] = {}  # the first of each data set
+        for record in best_machines(store, metric=metric):
+            if record.machine:
+                machines.setdefault(record.data, record.machine)
+        paths = [path for title, path in machines.items() if data in (None, title)]
+        if len(paths) != 1:
+            titles = ", ".join(machines)
+            raise CbmError(
+                f"{store.experiment}: each data set has a best machine; name one by "
+                f"data=: {titles}"
             )
-            raise CbmError(message)
-        return load(found[0])
+        return load(paths[0])
 
     def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
         """Return the curves or the records of all trials below each other."""

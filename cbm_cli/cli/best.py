@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from cbm_cli.cli import options
 from cbm_cli.cli.options import Pairs, command
@@ -11,6 +12,9 @@ from cbm_cli.cli.output import note, say, say_json
 from cbm_cli.cli.target import Target, results_and
 from cbm_cli.errors import IncompleteError
 from cbm_cli.text import decimal
+
+if TYPE_CHECKING:
+    from cbm_cli.results.selection import BestMachine
 
 
 @command
@@ -41,28 +45,28 @@ def best(target: Target, metric: str | None, select: Pairs, as_json: bool) -> No
                 continue
             for machine in machines:
                 if as_json:
-                    say_json(machine)
+                    say_json(msgspec.to_builtins(machine))
                 else:
                     _print(machine)
         if incomplete:
             raise incomplete
 
 
-def _print(machine: Mapping[str, Any]) -> None:
+def _print(machine: BestMachine) -> None:
     """Print the name of a machine, and a note on its value and its settings."""
     from cbm_cli.results import Metric
 
-    if machine["machine"] is None:
-        note(f"{machine['data']}: no trial has a finite {machine['metric']}")
+    if machine.machine is None:
+        note(f"{machine.data}: no trial has a finite {machine.metric}")
         return
-    say(machine["machine"])
+    say(machine.machine)
     settings = [
         f"{name} {value}"
-        for name, value in machine["settings"].items()
-        if name != "data"
+        for name, value in machine.settings.items()
+        if name != "data" and value
     ]
-    trial = ", ".join([*settings, f"trial {machine['trial']}"])
-    unit = Metric(machine["metric"]).unit()
-    value = f"{decimal(machine['value'], '.4f')} {unit}".rstrip()
-    place = f"{machine['metric']} {value} at the {machine['when']}"
-    note(f"{machine['data']}: {place} ({trial})")
+    trial = ", ".join([*settings, f"trial {machine.trial}"])
+    unit = Metric(machine.metric).unit()
+    value = f"{decimal(machine.value, '.4f')} {unit}".rstrip()
+    place = f"{machine.metric} {value} at the {machine.when}"
+    note(f"{machine.data}: {place} ({trial})")

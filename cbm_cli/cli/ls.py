@@ -10,6 +10,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cbm_cli.cli import options
 from cbm_cli.cli.options import GRIDS, command
 from cbm_cli.cli.output import note, print_list, say, say_json, to_type
@@ -19,8 +21,14 @@ from cbm_cli.text import count, text_of
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
+    from cbm_cli.results.folder import (
+        ExperimentRecord,
+        RunDetails,
+        RunRecord,
+        TrialRecord,
+    )
 
-Record = Mapping[str, Any]  # what --json prints of an experiment or of a run
+Record = Mapping[str, Any]  # what --json prints of an experiment of a grid
 # Columns of summary.csv that a run shows for each of its trials
 _SHOWN = re.compile("_(final|max|min|exact|ais|pseudo)$|^(diverged|seconds)$")
 
@@ -120,75 +128,82 @@ def _list_results(target: Target, as_json: bool) -> None:
     """List experiments, or the runs of those that are named."""
     from cbm_cli.results.folder import describe_experiment, list_runs
 
-    records = []
+    runs: list[RunRecord] = []
+    experiments: list[ExperimentRecord] = []
     with target.results().readable(target.names) as stores:
         for store in stores:
             if target.names:
-                runs = list_runs(store, others=True)
+                runs += list_runs(store, others=True)
             else:
-                runs = [describe_experiment(store)]
-            records += [{"experiment": store.experiment} | run for run in runs]
+                experiments.append(describe_experiment(store))
             for problem in store.damaged().values():
                 note(f"warning: {problem}; cbm run repeats what is lost")
         if as_json:
-            say_json(records, indent=2)
+            say_json(msgspec.to_builtins(runs or experiments), indent=2)
             return
         if target.names:
-            _print_runs(records)
+            _print_runs(runs)
         else:
-            _print_experiments(records)
-    if any(record.get("other_runs") for record in records):
+            _print_experiments(experiments)
+    if any(record.other_runs for record in experiments):
         lists = to_type("ls", target.folder, "EXPERIMENT")
         remedy = "running their grid again shows them"
         note(f"Runs no longer in the grid: {lists} lists them; {remedy}.")
 
 
-def _print_experiments(records: Iterable[Record]) -> None:
+def _print_experiments(records: Iterable[ExperimentRecord]) -> None:
     rows = []
     for record in records:
-        data_sets = ", ".join(record["data"][:3])
-        more = len(record["data"]) - 3
+        data_sets = ", ".join(record.data[:3])
+        more = len(record.data) - 3
         if more > 0:
             data_sets += f" and {more} more"
-        about = (record["experiment"], data_sets, str(record["cells"]))
-        rows.append((*about, *_counts(record)))
-    heads = ("experiment", "data", "cells", "trials", "status", "last result")
+        about = (record.experiment, data_sets, str(record.cells))
+        words = _states_of(record)
+        if record.other_runs:
+            words.append(f"{count(record.other_runs, 'run')} no longer in the grid")
+        when = ""
+        if record.when:
+            local = datetime.fromisoformat(record.when).astimezone()
+            when = f"{local:%Y-%m-%d %H:%M}"
+        rows.append((*about, *_progress(record, words), when))
+    heads = ("experiment", "data", "cells", "trials", "status", "last change")
     print_list(heads, rows)
 
 
-def _print_runs(records: Iterable[Record]) -> None:
+def _print_runs(records: Iterable[RunRecord]) -> None:
     rows = []
     for record in records:
-        settings = [text_of(value) or "-" for value in record["settings"].values()]
-        about = (record["experiment"], record["run_id"], " ".join(settings))
-        rows.append((*about, *_counts(record)))
-    heads = ("experiment", "run", "settings", "trials", "status", "last result")
-    print_list(heads, rows)
+        settings = [text_of(value) or "-" for value in record.settings.values()]
+        about = (record.experiment, record.run_id, " ".join(settings))
+        words = _states_of(record)
+        if record.in_grid:
+            progress = _progress(record, words)
+        else:
+            progress = (f"{record.finished:,}", ", ".join(["not in the grid", *words]))
+        rows.append((*about, *progress))
+    print_list(("experiment", "run", "settings", "trials", "status"), rows)
 
 
-def _counts(record: Record) -> tuple[str, str, str]:
-    """Return the number of finished trials, the state of the others, and the time of
-    the last one.
-    """
+def _states_of(record: ExperimentRecord | RunRecord) -> list[str]:
+    """Return how many trials are interrupted and failed, in words."""
     words = []
-    for status in ("interrupted", "failed"):
-        if record[status]:
-            words.append(f"{record[status]:,} {status}")
-    if record.get("other_runs"):
-        words.append(f"{count(record['other_runs'], 'run')} no longer in the grid")
-    when = ""
-    if record["when"]:
-        local = datetime.fromisoformat(record["when"]).astimezone()
-        when = f"{local:%Y-%m-%d %H:%M}"
-    finished = f"{record['finished']:,}"
-    if not record.get("in_grid", True):
-        return finished, ", ".join(["not in the grid", *words]), when
-    if record.get("beyond"):
-        words.append(f"{record['beyond']:,} more than asked")
-    is_complete = record["finished"] >= record["planned"]
-    state = "complete" if is_complete else "incomplete"
-    trials = f"{finished} of {record['planned']:,}"
-    return trials, ", ".join([state, *words]), when
+    if record.interrupted:
+        words.append(f"{record.interrupted:,} interrupted")
+    if record.failed:
+        words.append(f"{record.failed:,} failed")
+    return words
+
+
+def _progress(
+    record: ExperimentRecord | RunRecord, words: Sequence[str]
+) -> tuple[str, str]:
+    """Return the number of finished trials, and the state of the others."""
+    is_complete = record.finished >= record.planned
+    states = ["complete" if is_complete else "incomplete", *words]
+    if record.beyond:
+        states.append(f"{record.beyond:,} more than asked")
+    return f"{record.finished:,} of {record.planned:,}", ", ".join(states)
 
 
 # A run
@@ -198,52 +213,50 @@ def _show_run(results: Results, name: str, as_json: bool) -> None:
     """Print the settings of a run, those that vary first, and a line for each trial;
     then why some failed.
     """
-    run = _run_of(results, name)
+    runs = _runs_named(results, name)
+    run = runs[0]
+    experiments = [other.experiment for other in runs]
+    in_grid = any(other.in_grid for other in runs)
     if as_json:
-        say_json(run, indent=2)
+        record = msgspec.to_builtins(run)
+        record["trials"] = [_as_json(trial) for trial in run.trials]
+        about = {"in_grid": in_grid, "experiments": experiments}
+        say_json(record | about, indent=2)
         return
+    rows = [("experiment", ", ".join(experiments))]
+    if not in_grid:
+        rows.append(("", "not in the grid that was last run"))
+    print_list(("run", run.run_id), [*rows, ("", "")])
     _print_settings(run)
-    trials = run["trials"]
-    columns = _columns_of(trials)
-    rows = []
-    for trial in trials:
-        values = [_in_short(trial.get(column)) for column in columns]
-        rows.append((str(trial["trial"]), trial["status"], *values))
-    print_list(("trial", "status", *columns), rows)
-    if _any_per_row(columns):
-        say("likelihoods, bounds and costs are per row; --json has every value")
-    for trial in trials:
-        if trial.get("details"):
-            say(f"\ntrial {trial['trial']}: {trial['details'].rstrip()}")
+    _print_trials(run.trials)
 
 
-def _run_of(results: Results, name: str) -> dict[str, Any]:
-    """Return the facts of a run, with the experiments that hold it."""
+def _runs_named(results: Results, name: str) -> list[RunDetails]:
+    """Return what each experiment that holds a run knows of it."""
     from cbm_cli.results.folder import describe_run, find_run
 
     run_id, _, number = name.removesuffix(":best").partition(":")
     runs = [describe_run(store, run_id) for store, run_id in find_run(results, run_id)]
-    run = runs[0]
     if number:
-        numbers = set()
-        for other in runs:
-            numbers |= {str(trial["trial"]) for trial in other["trials"]}
+        numbers = {str(trial.trial) for run in runs for trial in run.trials}
         if number not in numbers:
-            run_id = run["run_id"]
+            run_id = runs[0].run_id
             raise CbmError(f"{results.folder}: {run_id} has no trial {number}")
-    experiments = [other["experiment"] for other in runs]
-    in_grid = any(other["in_grid"] for other in runs)
-    return run | {"in_grid": in_grid, "experiments": experiments}
+    return runs
 
 
-def _print_settings(run: Record) -> None:
-    about = [("experiment", ", ".join(run["experiments"]))]
-    if not run["in_grid"]:
-        about.append(("", "not in the grid that was last run"))
-    print_list(("run", run["run_id"]), [*about, ("", "")])
-    texts = {name: text_of(value) for name, value in run["settings"].items()}
+def _as_json(trial: TrialRecord) -> dict[str, Any]:
+    """Return a trial as --json prints it, with its columns beside its number."""
+    record: dict[str, Any] = {"trial": trial.trial, "status": trial.status}
+    if trial.details:
+        record["details"] = trial.details
+    return record | trial.columns
+
+
+def _print_settings(run: RunDetails) -> None:
+    texts = {name: text_of(value) for name, value in run.settings.items()}
     settings = {name: text for name, text in texts.items() if text}
-    varying = [name for name in run["varying"] if name in settings]
+    varying = [name for name in run.varying if name in settings]
     if varying:
         rows = [(name, settings.pop(name)) for name in varying]
         print_list(("setting", "value"), [*rows, ("", "")])
@@ -252,15 +265,29 @@ def _print_settings(run: Record) -> None:
     say()
 
 
-def _columns_of(trials: Sequence[Record]) -> list[str]:
+def _print_trials(trials: Sequence[TrialRecord]) -> None:
+    columns = _columns_of(trials)
+    rows = []
+    for trial in trials:
+        values = [_in_short(trial.columns.get(column)) for column in columns]
+        rows.append((str(trial.trial), trial.status, *values))
+    print_list(("trial", "status", *columns), rows)
+    if _any_per_row(columns):
+        say("likelihoods, bounds and costs are per row; --json has every value")
+    for trial in trials:
+        if trial.details:
+            say(f"\ntrial {trial.trial}: {trial.details.rstrip()}")
+
+
+def _columns_of(trials: Sequence[TrialRecord]) -> list[str]:
     """Return the columns to show that some trial has a value in."""
     columns: dict[str, None] = {}
     for trial in trials:
-        columns |= dict.fromkeys(filter(_SHOWN.search, trial))
+        columns |= dict.fromkeys(filter(_SHOWN.search, trial.columns))
     return [
         column
         for column in columns
-        if any(text_of(trial.get(column)) for trial in trials)
+        if any(text_of(trial.columns.get(column)) for trial in trials)
     ]
 
 

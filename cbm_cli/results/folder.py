@@ -6,16 +6,19 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
+import msgspec
+
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.results.columns import Columns, Row
+from cbm_cli.results.journal import Manifest
 from cbm_cli.results.store import Store
 from cbm_cli.text import count, did_you_mean
 
@@ -23,6 +26,60 @@ from cbm_cli.text import count, did_you_mean
 # is meant
 MACHINE_NAME = re.compile(r"(?:(.*)/)?([^/:]+):(\d{1,16})(:best)?")
 _FEWEST = 4  # characters of the hash of a run-id that name a run
+_MOST_NAMED = 5  # runs that a message names
+_MOST_NEAR = 3  # folders that a message names
+
+
+class ExperimentRecord(msgspec.Struct, frozen=True):
+    """What ``cbm ls`` lists of an experiment: numbers of trials by status."""
+
+    experiment: str
+    description: str
+    data: list[str]
+    cells: int
+    finished: int
+    planned: int
+    beyond: int  # finished ones that the grid does not ask for
+    interrupted: int
+    failed: int
+    other_runs: int  # that the grid does not ask for
+    when: str | None  # the last change of a trial; None without a finished one
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """What ``cbm ls`` lists of a run: the settings that tell runs apart, and numbers of
+    trials by status.
+    """
+
+    experiment: str
+    run_id: str
+    settings: dict[str, Any]
+    in_grid: bool
+    finished: int
+    beyond: int
+    planned: int
+    interrupted: int
+    failed: int
+
+
+class TrialRecord(msgspec.Struct, frozen=True):
+    """A trial of a run, with its row of the summary, or why it failed."""
+
+    trial: int
+    status: str  # finished, failed or interrupted
+    columns: dict[str, Any] = {}
+    details: str = ""
+
+
+class RunDetails(msgspec.Struct, frozen=True):
+    """All settings of a run, and its trials."""
+
+    run_id: str
+    experiment: str
+    in_grid: bool
+    varying: list[str]  # settings that tell its experiment's cells apart
+    settings: dict[str, Any]
+    trials: list[TrialRecord]
 
 
 class Results:
@@ -32,13 +89,10 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            is_file, where = folder.exists(), _where_results_are(folder)
-            told = (
-                "is a file, not a folder of results"
-                if is_file
-                else "there is no such folder"
-            )
-            raise CbmError(f"{folder}: {told}; {where}")
+            problem = "there is no such folder"
+            if folder.exists():
+                problem = "is a file, not a folder of results"
+            raise CbmError(f"{folder}: {problem}; {_where_results_are(folder)}")
         self.folder = folder
         self._stores: dict[str, Store] = {}
 
@@ -48,36 +102,36 @@ class Results:
 
     def require_experiments(self) -> list[str]:
         """Return the names of the experiments; raise if there are none."""
-        if not (names := self.experiments()):
-            told = f"{self.folder}: holds no results; {_where_results_are(self.folder)}"
-            foreign = any(
-                not path.name.startswith(".") for path in self.folder.iterdir()
-            )
-            raise (CbmError if foreign else IncompleteError)(told)
-        return names
+        names = self.experiments()
+        if names:
+            return names
+        message = f"{self.folder}: holds no results; {_where_results_are(self.folder)}"
+        if any(not path.name.startswith(".") for path in self.folder.iterdir()):
+            raise CbmError(message)
+        raise IncompleteError(message)
 
     @contextmanager
     def readable(self, names: Iterable[str] = ()) -> Iterator[list[Store]]:
         """Yield experiments, by default all; at the end CbmError names those with a
         damaged manifest.
         """
-        stores, lost = list[Store](), list[str]()
-        for store in map(
-            self.store, dict.fromkeys(names or self.require_experiments())
-        ):
+        stores: list[Store] = []
+        problems: list[str] = []
+        for name in dict.fromkeys(names or self.require_experiments()):
+            store = self.store(name)
             try:
                 store.manifest()
                 stores.append(store)
             except CbmError as error:
-                lost.append(str(error))
+                problems.append(str(error))
         try:
             if stores:
                 yield stores
         except IncompleteError:
-            if not lost:
+            if not problems:
                 raise
-        if lost:
-            raise CbmError("\n".join(lost))
+        if problems:
+            raise CbmError("\n".join(problems))
 
     def only(self, experiment: str | None) -> str:
         """Return the named experiment, or the only one; CbmError if there are
@@ -93,129 +147,147 @@ class Results:
 
     def store(self, experiment: str) -> Store:
         """Return the folder of one experiment; CbmError if it is not there."""
-        if experiment not in (names := self.experiments()):
-            hint = (
-                did_you_mean(experiment, names)
-                if names
-                else f"; {_where_results_are(self.folder)}"
-            )
+        if experiment in self._stores:
+            return self._stores[experiment]
+        folder = self.folder / experiment
+        if folder.name != experiment or not _holds_results(folder):
+            names = self.experiments()
+            hint = f"; {_where_results_are(self.folder)}"
+            if names:
+                hint = did_you_mean(experiment, names)
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
-        return self._stores.setdefault(experiment, Store(self.folder / experiment))
+        return self._stores.setdefault(experiment, Store(folder))
 
 
 def _experiments_in(folder: Path) -> list[str]:
-    """The names of folders with trials, or with a manifest of cbm's: other programs
-    have such files, too.
+    """The names of folders with trials, or with a manifest of cbm's."""
+    paths = [*folder.glob("*/trials.jsonl"), *folder.glob("*/manifest.json")]
+    folders = {path.parent for path in paths}
+    return sorted(path.name for path in folders if _holds_results(path))
+
+
+def _holds_results(folder: Path) -> bool:
+    """Whether a folder has trials, or a manifest of cbm's: other programs have such
+    files, too.
     """
-    own = {path.parent.name for path in folder.glob("*/trials.jsonl") if path.is_file()}
-    for path in filter(Path.is_file, folder.glob("*/manifest.json")):
-        with suppress(PermissionError), path.open("rb") as stream:
-            own |= {path.parent.name} if b'"format"' in stream.read(20) else set()
-    return sorted(own)
+    if (folder / "trials.jsonl").is_file():
+        return True
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        return False
+    with suppress(PermissionError), manifest.open("rb") as stream:
+        return b'"format"' in stream.read(20)
+    return False
 
 
 def _where_results_are(folder: Path) -> str:
     """Say where the results are that a reader may have meant instead of a folder, or
     how to make some.
     """
-    whole = folder.resolve()
-    for path in (whole, *whole.parents[:-1]):
+    resolved = folder.resolve()
+    for path in (resolved, *resolved.parents[:-1]):
         if path.name in _experiments_in(path.parent):
-            words = " ".join(
-                map(shlex.quote, (os.path.relpath(path.parent), path.name))
-            )
+            place = shlex.quote(os.path.relpath(path.parent))
+            words = f"{place} {shlex.quote(path.name)}"
             return f"it belongs to the experiment {path.name}; write {words} instead"
-    around, known = (
-        folder if folder.is_dir() else folder.parent,
-        _experiments_in(Path("results")),
-    )
+    around = folder if folder.is_dir() else folder.parent
+    names = _experiments_in(Path("results"))
     near = [path for path in sorted(around.glob("*/")) if _experiments_in(path)]
-    if near and (folder.is_dir() or not known):
-        return f"there are some in {', '.join(map(str, near[:3]))}"
-    if known:
-        return (
-            f"results/ holds the experiments {', '.join(known)}; write: results/ "
-            "EXPERIMENT"
-        )
-    into = "" if folder.is_file() else f" -o {shlex.quote(str(folder))}"
-    return f"make some with: cbm run experiments.yaml{into}"
+    if near and (folder.is_dir() or not names):
+        return f"there are some in {', '.join(map(str, near[:_MOST_NEAR]))}"
+    if names:
+        experiments = ", ".join(names)
+        remedy = "write: results/ EXPERIMENT"
+        return f"results/ holds the experiments {experiments}; {remedy}"
+    command = "cbm run experiments.yaml"
+    if not folder.is_file():
+        command += f" -o {shlex.quote(str(folder))}"
+    return f"make some with: {command}"
 
 
-def describe_experiment(store: Store) -> dict[str, Any]:
+# What ls lists
+
+
+def describe_experiment(store: Store) -> ExperimentRecord:
     """Return its description, data, cells, numbers of trials by status, and the
     date.
     """
-    manifest, runs = store.manifest(), list_runs(store)
-    about: dict[str, Any] = {
-        "experiment": store.experiment,
-        "description": manifest.description,
-    }
-    about |= {
-        "data": list(dict.fromkeys(run.settings.data.title for run in manifest.cells)),
-        "cells": len(runs),
-    }
-    states = ("finished", "planned", "beyond", "interrupted", "failed")
-    about |= {state: sum(run[state] for run in runs) for state in states}
-    about["other_runs"] = len(other_runs(store, {run["run_id"] for run in runs}))
-    return about | {
-        "when": max((run["when"] for run in runs if run["when"]), default=None)
-    }
+    manifest = store.manifest()
+    runs = _records_of(store, manifest, {run.run_id: run.row for run in manifest.cells})
+    finished = sum(run.finished for run in runs)
+    beyond = sum(run.beyond for run in runs)
+    when = None
+    if finished or beyond:
+        changed = datetime.fromtimestamp(store.changed() / 1e9, UTC)
+        when = changed.isoformat(timespec="seconds")
+    titles = [run.settings.data.title for run in manifest.cells]
+    return ExperimentRecord(
+        experiment=store.experiment,
+        description=manifest.description,
+        data=list(dict.fromkeys(titles)),
+        cells=len(runs),
+        finished=finished,
+        planned=sum(run.planned for run in runs),
+        beyond=beyond,
+        interrupted=sum(run.interrupted for run in runs),
+        failed=sum(run.failed for run in runs),
+        other_runs=len(other_runs(store, manifest)),
+        when=when,
+    )
 
 
-def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
-    """Return a record per run of the grid that was last run: its settings, its trials
-    and when it was run.
+def list_runs(store: Store, others: bool = False) -> list[RunRecord]:
+    """Return a record per run of the grid that was last run: its settings and its
+    trials.
 
     Trials ``beyond`` those that the grid asks for do not count as finished. With
     ``others``, those runs come behind that are kept but not asked for by the grid, with
     nothing planned.
     """
     manifest = store.manifest()
-    asked = {run.run_id: run for run in manifest.cells}
-    rows: dict[str, Row] = {run_id: run.row for run_id, run in asked.items()}
+    rows: dict[str, Row] = {run.run_id: run.row for run in manifest.cells}
     if others:
-        for run_id, settings in other_runs(store, asked).items():
+        for run_id, settings in other_runs(store, manifest).items():
             rows[run_id] = settings.row() if settings else {}
+    return _records_of(store, manifest, rows)
+
+
+def _records_of(
+    store: Store, manifest: Manifest, rows: Mapping[str, Row]
+) -> list[RunRecord]:
+    """Return the records of runs, whose settings are known by run-id."""
+    asked = {run.run_id for run in manifest.cells}
     axes = Columns([row for row in rows.values() if row]).axes(manifest.table)
-    runs = []
     interrupted = Counter(run_id for run_id, _ in store.interrupted())
-    when = datetime.fromtimestamp(store.changed() / 1e9, UTC).isoformat(
-        timespec="seconds"
-    )
+    records = []
     for run_id, row in rows.items():
+        in_grid = run_id in asked
         finished = store.finished(run_id)
-        within = {
-            number
-            for number in finished
-            if number < manifest.trials or run_id not in asked
-        }
-        run: dict[str, Any] = {
-            "run_id": run_id,
-            "settings": {axis: row.get(axis) for axis in axes},
-        }
-        run |= {
-            "in_grid": run_id in asked,
-            "finished": len(within),
-            "beyond": len(finished) - len(within),
-        }
-        run |= {
-            "planned": manifest.trials if run_id in asked else 0,
-            "interrupted": interrupted[run_id],
-        }
-        runs.append(
-            run
-            | {"failed": len(store.failed(run_id)), "when": when if finished else None}
+        beyond = 0
+        if in_grid:
+            beyond = sum(number >= manifest.trials for number in finished)
+        record = RunRecord(
+            experiment=store.experiment,
+            run_id=run_id,
+            settings={axis: row.get(axis) for axis in axes},
+            in_grid=in_grid,
+            finished=len(finished) - beyond,
+            beyond=beyond,
+            planned=manifest.trials if in_grid else 0,
+            interrupted=interrupted[run_id],
+            failed=len(store.failed(run_id)),
         )
-    return runs
+        records.append(record)
+    return records
 
 
-def other_runs(store: Store, asked: Collection[str]) -> dict[str, Settings | None]:
+def other_runs(store: Store, manifest: Manifest) -> dict[str, Settings | None]:
     """Return the settings, where they are known, of runs with finished trials that are
     not asked for.
     """
-    manifest = store.manifest()
-    known = {run.run_id: run.settings for run in (*manifest.others, *manifest.cells)}
-    others = sorted(store.lines().keys() - set(asked))
+    asked = {run.run_id for run in manifest.cells}
+    known = {run.run_id: run.settings for run in manifest.others}
+    others = sorted(store.lines().keys() - asked)
     return {run_id: known.get(run_id) for run_id in others if store.finished(run_id)}
 
 
@@ -229,34 +301,36 @@ def not_reused(store: Store, asked: Mapping[str, str]) -> str:
     with suppress(CbmError):  # a run writes a missing manifest
         courses = store.manifest().courses
     begun = {(state.run_id, state.trial): state.course for state in store.states()}
-    done = {
+    finished = {
         (run_id, number)
         for run_id in store.lines()
         for number in store.finished(run_id)
     }
-    left = {
-        key: begun.get(key) or courses.get(key[0])
-        for key in done | begun.keys()
-        if key[0] not in asked
-    }
-    others = [key for key, course in left.items() if course not in asked.values()]
-    short = [
-        key
-        for key, course in left.items()
-        if course in asked.values() and key not in begun
-    ]
-    why = [f"{len(others):,} of other settings, rows or versions"] if others else []
-    less = (
-        "of another length start from the beginning: trainings of less than a "
-        "minute keep no state"
-    )
-    why += [f"{len(short):,} {less}"] if short else []
-    state = "finished" if done.issuperset(others) else "finished or interrupted"
-    told = (
-        f"{store.experiment}: {count(len(others + short), f'{state} trial')} not "
-        f"reused: {', '.join(why)}"
-    )
-    return told if why else ""
+    others, shorter = [], 0
+    for key in finished | begun.keys():
+        if key[0] in asked:
+            continue
+        course = begun.get(key) or courses.get(key[0])
+        if course not in asked.values():
+            others.append(key)
+        elif key not in begun:
+            shorter += 1
+    reasons = []
+    if others:
+        reasons.append(f"{len(others):,} of other settings, rows or versions")
+    if shorter:
+        reasons.append(
+            f"{shorter:,} of another length start from the beginning: trainings of "
+            "less than a minute keep no state"
+        )
+    if not reasons:
+        return ""
+    status = "finished" if finished.issuperset(others) else "finished or interrupted"
+    trials = count(len(others) + shorter, f"{status} trial")
+    return f"{store.experiment}: {trials} not reused: {', '.join(reasons)}"
+
+
+# Runs and machines by name
 
 
 def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
@@ -265,33 +339,33 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
     ``name`` is a run-id, the beginning of one or of its hash, or an experiment that has
     one run.
     """
-    stores = map(results.store, results.require_experiments())
-    held = [(store, run_id) for store in stores for run_id in sorted(store.runs())]
-    known = sorted({run_id for _, run_id in held})
-    found = [run_id for run_id in known if run_id.startswith(name)]
-    if name in known:
-        found = [name]
+    held: list[tuple[Store, str]] = []
+    for experiment in results.require_experiments():
+        store = results.store(experiment)
+        held += [(store, run_id) for run_id in sorted(store.runs())]
+    run_ids = sorted({run_id for _, run_id in held})
+    matches = [run_id for run_id in run_ids if run_id.startswith(name)]
+    if name in run_ids:
+        matches = [name]
     elif name in results.experiments():
-        found = sorted({run_id for store, run_id in held if store.experiment == name})
-    elif len(name) >= _FEWEST and not found:
-        found = [
-            run_id for run_id in known if run_id.rpartition("_")[2].startswith(name)
-        ]
-    if not found:
-        listing = (
-            f"; list the runs with: cbm ls {shlex.quote(str(results.folder))} "
-            "EXPERIMENT"
-        )
-        hint = did_you_mean(name, [*known, *results.experiments()], otherwise=listing)
+        own = {run_id for store, run_id in held if store.experiment == name}
+        matches = sorted(own)
+    elif len(name) >= _FEWEST and not matches:
+        hashes = {run_id: run_id.rpartition("_")[2] for run_id in run_ids}
+        matches = [run_id for run_id in run_ids if hashes[run_id].startswith(name)]
+    if not matches:
+        folder = shlex.quote(str(results.folder))
+        listing = f"; list the runs with: cbm ls {folder} EXPERIMENT"
+        names = [*run_ids, *results.experiments()]
+        hint = did_you_mean(name, names, otherwise=listing)
         raise CbmError(f"{results.folder}: no experiment or run {name!r}{hint}")
-    if len(found) > 1:
-        some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-        raise CbmError(
-            f"{results.folder}: {name!r} names {len(found)} runs: {some}; write "
-            "more "
-            "of one"
-        )
-    return [(store, run_id) for store, run_id in held if run_id == found[0]]
+    if len(matches) > 1:
+        some = ", ".join(matches[:_MOST_NAMED])
+        if len(matches) > _MOST_NAMED:
+            some += ", ..."
+        runs = f"{name!r} names {len(matches)} runs: {some}"
+        raise CbmError(f"{results.folder}: {runs}; write more of one")
+    return [(store, run_id) for store, run_id in held if run_id == matches[0]]
 
 
 def find_trial(
@@ -302,49 +376,47 @@ def find_trial(
 
     RESULTS is results/ by default; RUN as for `find_run`.
     """
-    if not (found := MACHINE_NAME.fullmatch(name)):
+    match = MACHINE_NAME.fullmatch(name)
+    if match is None:
         return None
-    folder = (
-        Results(Path(found[1])) if found[1] else results or Results(Path("results"))
-    )
-    held, number = find_run(folder, found[2]), int(found[3])
-    return *next(
-        (one for one in held if number in one[0].finished(one[1])), held[0]
-    ), number
+    folder, run, number = match[1], match[2], int(match[3])
+    if folder:
+        results = Results(Path(folder))
+    holders = find_run(results or Results(Path("results")), run)
+    for store, run_id in holders:
+        if number in store.finished(run_id):
+            return store, run_id, number
+    return *holders[0], number
 
 
-def describe_run(store: Store, run_id: str) -> dict[str, Any]:
+def describe_run(store: Store, run_id: str) -> RunDetails:
     """Return the settings of a run, and of each trial its values, or why it is not
     finished.
     """
     finished, failed = store.finished(run_id), store.failed(run_id)
     interrupted = {number for run, number in store.interrupted() if run == run_id}
     rows = {row["trial"]: row for row in store.rows([run_id])}
+    trials = []
+    for number in sorted(finished | interrupted | failed):
+        if number in finished:
+            record = TrialRecord(number, "finished", columns=rows.get(number, {}))
+        elif number in failed:
+            details = store.failure(run_id, number)
+            record = TrialRecord(number, "failed", details=details)
+        else:
+            record = TrialRecord(number, "interrupted")
+        trials.append(record)
     manifest = store.manifest()
     known = {run.run_id: run.settings for run in (*manifest.others, *manifest.cells)}
-    settings, trials = known[run_id].row() if run_id in known else {}, []
-    for number in sorted(finished | interrupted | failed):
-        status = (
-            "finished"
-            if number in finished
-            else "failed"
-            if number in failed
-            else "interrupted"
-        )
-        more = (
-            {"details": store.failure(run_id, number)}
-            if status == "failed"
-            else rows.get(number, {})
-        )
-        trials.append({"trial": number, "status": status} | more)
-    return {
-        "run_id": run_id,
-        "experiment": store.experiment,
-        "in_grid": any(run.run_id == run_id for run in manifest.cells),
-        "varying": [axis for axis in manifest.axes if axis in settings],
-        "settings": settings,
-        "trials": trials,
-    }
+    settings = known[run_id].row() if run_id in known else {}
+    return RunDetails(
+        run_id=run_id,
+        experiment=store.experiment,
+        in_grid=any(run.run_id == run_id for run in manifest.cells),
+        varying=[axis for axis in manifest.axes if axis in settings],
+        settings=settings,
+        trials=trials,
+    )
 
 
 def is_machine_file(name: str) -> bool:
@@ -367,15 +439,15 @@ def find_machine(name: Path) -> tuple[Path, bytes]:
     """Return the full name and the NPZ file of a machine that is named as for
     `find_trial`.
     """
-    if not (found := find_trial(str(name))):
+    trial = find_trial(str(name))
+    if trial is None:
         raise CbmError(
             f"{name}: is not the name of a machine; write RUN:TRIAL, or RUN:TRIAL:best"
         )
-    store, run_id, number = found
-    if number not in store.finished(run_id) and number >= (
-        trials := store.manifest().trials
-    ):
-        raise CbmError(
-            f"{name}: {store.folder} has {count(trials, 'trial')}, from 0 on"
-        )
+    store, run_id, number = trial
+    if number not in store.finished(run_id):
+        trials = store.manifest().trials
+        if number >= trials:
+            there = f"{store.folder} has {count(trials, 'trial')}, from 0 on"
+            raise CbmError(f"{name}: {there}")
     return store.machine(run_id, number, best=str(name).endswith(":best"))

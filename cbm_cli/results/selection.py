@@ -3,12 +3,13 @@ best machines.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
@@ -296,9 +297,25 @@ def with_measure(
 # The best machines
 
 
+class BestMachine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The best machine on a data set by one metric; without a machine where every trial
+    has diverged.
+    """
+
+    data: str  # the title, with what tells data sets of one title apart
+    part: str
+    machine: str | None
+    metric: str
+    run_id: str = ""
+    trial: int | None = None
+    value: float | None = None
+    when: str = ""  # best validation, or end of training
+    settings: dict[str, str] = {}
+
+
 def best_machines(
     store: Store, manifest: Manifest | None = None, metric: str | None = None
-) -> list[dict[str, Any]]:
+) -> list[BestMachine]:
     """Return the name or file of the best machine for each data set and each part of it
     that was evaluated.
 
@@ -314,43 +331,69 @@ def best_machines(
     sets: dict[Data, list[Cell]] = {}
     for cell in make_cells(Trials(frame, store), manifest, Measure(Metric(""))):
         sets.setdefault(cell.settings.data, []).append(cell)
-    axes, found = manifest.axes, list[dict[str, Any]]()
-    for cells in sets.values():
+    titles = _titles_of(sets)
+    machines: list[BestMachine] = []
+    for data, cells in sets.items():
         rows = np.concatenate([cell.rows for cell in cells])
-        for measure in (
-            _measures_of_best(frame.iloc[rows], manifest, metric) if rows.size else ()
-        ):
-            name, part, data = (
-                measure.metric.column,
-                measure.metric.part,
-                cells[0].settings.data.title,
-            )
-            found.append({"data": data, "part": part, "machine": None, "metric": name})
+        if not rows.size:
+            continue
+        for measure in _measures_of_best(frame.iloc[rows], manifest, metric):
             shown = [cell.measured(measure) for cell in cells]
-            values = [
-                (it, cell, trial) for cell in shown for trial, it in cell.values.items()
-            ]
-            if not (known := [one for one in values if np.isfinite(one[0])]):
-                continue
-            best_of = max if measure.metric.better > 0 else min
-            value, cell, trial = best_of(known, key=itemgetter(0))
-            run_id = cell.run_id
-            at_best = measure.statistic == "max" and "best" in store.machines_in(
-                store.line(run_id, trial)
-            )
-            found[-1] |= {
-                "machine": str(store.machine(run_id, trial, at_best)[0]),
-                "run_id": run_id,
-                "trial": trial,
-                "value": value,
-                "when": "best validation" if at_best else "end of training",
-                "settings": {axis: text_of(cell.row[axis]) for axis in axes},
-            }
-    if not any(one["machine"] for one in found):
+            machines.append(_best_of(store, shown, titles[data], manifest.axes))
+    if not any(machine.machine for machine in machines):
         raise IncompleteError(
             f"{store.folder}: every trial has diverged; no machine is the best"
         )
-    return found
+    return machines
+
+
+def _titles_of(sets: Iterable[Data]) -> dict[Data, str]:
+    """Return the title of each data set, with its fields where several share one:
+    ``rows (hold_out 0.2)``.
+    """
+    titles: dict[Data, str] = {}
+    for data in sets:
+        alike = [other for other in sets if other.title == data.title]
+        fields = [other.model_dump() for other in alike]
+        names = dict.fromkeys(name for of_data in fields for name in of_data)
+        rows = [{name: of_data.get(name) for name in names} for of_data in fields]
+        apart = Columns(rows).apart()
+        own = data.model_dump()
+        words = [f"{name} {text_of(own.get(name)) or 'none'}" for name in apart]
+        titles[data] = f"{data.title} ({', '.join(words)})" if words else data.title
+    return titles
+
+
+def _best_of(
+    store: Store, cells: Sequence[Cell], data: str, axes: Sequence[str]
+) -> BestMachine:
+    """Return the machine of the trial with the best value in cells of one data set."""
+    measure = cells[0].measure
+    metric = measure.metric
+    candidates = [
+        (value, cell, trial)
+        for cell in cells
+        for trial, value in cell.values.items()
+        if np.isfinite(value)
+    ]
+    if not candidates:
+        return BestMachine(data, metric.part, machine=None, metric=metric.column)
+    best_of = max if metric.better > 0 else min
+    value, cell, trial = best_of(candidates, key=itemgetter(0))
+    line = store.line(cell.run_id, trial)
+    at_best = measure.statistic == "max" and "best" in store.machines_in(line)
+    path, _ = store.machine(cell.run_id, trial, at_best)
+    return BestMachine(
+        data=data,
+        part=metric.part,
+        machine=str(path),
+        metric=metric.column,
+        run_id=cell.run_id,
+        trial=trial,
+        value=value,
+        when="best validation" if at_best else "end of training",
+        settings={axis: text_of(cell.row[axis]) for axis in axes},
+    )
 
 
 def _measures_of_best(

@@ -447,11 +447,13 @@ class Store:
 
     def interrupted(self) -> set[TrialKey]:
         """Return the trials that have a state and are not finished."""
-        return {
-            (it.run_id, it.trial)
-            for it in self.states()
-            if it.trial not in self.finished(it.run_id)
-        }
+        lines = self.lines()
+        interrupted = set()
+        for state in self.states():
+            line = lines.get(state.run_id, {}).get(state.trial)
+            if line is None or not line.finished:
+                interrupted.add((state.run_id, state.trial))
+        return interrupted
 
     def failure(self, run_id: str, number: int) -> str:
         """Return what went wrong in a failed trial."""

@@ -16,6 +16,7 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
+from cbm_cli.results.selection import BestMachine
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, dok_array
 
@@ -291,7 +292,10 @@ def test_the_best_machine_is_asked_for_by_data_where_there_are_several(
 ):
     found, (saved, _) = api.open_results(trained / "out"), machine()
     saved.save("b.npz")
-    rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
+    rivals = [
+        BestMachine(data=name, part="train", machine=f"{name}.npz", metric="m")
+        for name in ("a", "b")
+    ]
     monkeypatch.setattr("cbm_cli.api.best_machines", lambda store, metric: rivals)
     assert found.best(data="b").sizes == nets.RBM
     assert holds(refusal(found.best), "bars|a, b")

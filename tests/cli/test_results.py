@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cbm_cli.api import open_results
 from cbm_cli.results import Store
+from cbm_cli.results.store import SavedState
 from cbm_cli.results.writing import EXPORTS, FOLDERS
 
 from tests.builders import GRID, cbm, numbers, problems_of, summary
@@ -350,3 +351,41 @@ def test_parts_of_other_programs_are_never_deleted():
         path.touch()
     run(out=".")
     assert [path for path in others + own if path.exists()] == others
+
+
+# What listing costs
+
+
+def test_listing_opens_each_experiment_a_few_times(monkeypatch):
+    opens = []
+    usual = Path.open
+
+    def counted(path, *arguments, **options):
+        opens.append(path)
+        return usual(path, *arguments, **options)
+
+    counts = []
+    for number in (5, 20):
+        for place in range(number):
+            shutil.copytree(BARS, f"many/e{place}", dirs_exist_ok=True)
+        opens.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", counted)
+            assert len(found("ls", "many")) == number
+        counts.append(len(opens))
+    assert counts[1] == 4 * counts[0]  # as many experiments, not their square
+
+
+def test_interrupted_trials_are_found_without_a_look_at_all_of_them(monkeypatch):
+    store = Store(BARS)
+    first = run_ids()[0]
+    states = [
+        SavedState(Path(f"trial-{number}.npz"), "course", first, number)
+        for number in range(300)
+    ]
+    monkeypatch.setattr(Store, "states", lambda self: states)
+    reads = []
+    usual = Store.lines
+    monkeypatch.setattr(Store, "lines", lambda self: reads.append(1) or usual(self))
+    assert store.interrupted() == {(first, number) for number in range(2, 300)}
+    assert len(reads) == 1

@@ -18,6 +18,7 @@ from cbm_cli.results.journal import Run
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.results.writing import locked
 from cbm_cli.statistics import build_table
+from numpy.testing import assert_array_equal
 
 from tests.builders import cbm, grid_text, holds, problems_of, refusal, run_grid
 from tests.journals import change_manifest, made_manifest
@@ -320,6 +321,17 @@ def test_each_data_set_of_one_file_has_its_best_machine(held):
     frame = pd.read_csv(held / "toy" / "summary.csv")
     on_all = frame[frame["data_hold_out"].isna()]["train_log_likelihood_final"]
     assert machines[0]["value"] == pytest.approx(on_all.max())
+
+
+def test_data_sets_of_one_title_are_named_apart_in_python(held):
+    results = cbm_api.open_results(held)
+    error = refusal(results.best)
+    assert holds(error, "name one by data=: rows (hold_out none), rows (hold_out 0.2)")
+    lines = cbm("best", held, "--json").stdout.splitlines()
+    paths = [json.loads(line)["machine"] for line in lines]
+    for title, path in (("none", paths[0]), ("0.2", paths[1])):
+        machine = results.best(data=f"rows (hold_out {title})")
+        assert_array_equal(machine.weights[0], cbm_api.load(path).weights[0])
 
 
 def test_values_that_exist_are_shown_where_one_data_set_alone_has_a_validation_part(
