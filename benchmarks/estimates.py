@@ -53,13 +53,15 @@ def random_rbm(
     return W, b, c
 
 
-def narrow_rbm(seed: int, n: int = 20, m: int = 6) -> tuple[Flat, NDArray]:
+def narrow_rbm(
+    seed: int, n: int = 20, m: int = 6, depths: tuple[float, float] = (12, 40)
+) -> tuple[Flat, NDArray]:
     """Return a machine with one state 12 to 40 nats above all others together, and that
     state.
     """
     W, b, c = random_rbm(n, m, seed, 0.5)
     random, steep = np.random.default_rng(seed), 20.0
-    state, depth = random.integers(0, 2, n), random.uniform(12, 40)
+    state, depth = random.integers(0, 2, n), random.uniform(*depths)
     W[:, 0] = steep * (2 * state - 1)
     others = W[:, 1:], b, c[1:]
     c[0] = (
@@ -162,6 +164,15 @@ def free_bits(seed: int) -> Case:
     return beside(collective(seed), coins, 0, 0.0, seed)
 
 
+def free_bits_beside_a_state(seed: int) -> Case:
+    """Return 30 to 59 fair coins beside a state of 20 units, 1 to 8 nats above the
+    others; it fades among the coins.
+    """
+    coins = int(np.random.default_rng(seed).integers(30, 60))
+    machine, _ = narrow_rbm(seed, n=20, m=18, depths=(1, 8))
+    return beside(machine, coins, 0, 0.0, seed)
+
+
 def free_bits_on_both_sides(seed: int) -> Case:
     """Return a collective state beside 30 to 59 and 5 to 19 fair coins."""
     random = np.random.default_rng(seed)
@@ -200,6 +211,7 @@ SILENT = {
     known(narrow): 100,
     known(weak): 100,
     free_bits: 24,
+    free_bits_beside_a_state: 24,
     free_bits_on_both_sides: 24,
     almost_free_bits: 24,
 }
