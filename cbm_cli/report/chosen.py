@@ -12,12 +12,7 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
-from cbm_cli.report.options import (
-    MOST_LINES,
-    MOST_PANELS,
-    Options,
-    refuse_too_many,
-)
+from cbm_cli.report.options import Options, refuse_too_many
 from cbm_cli.report.style import names_of
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import (
@@ -77,26 +72,17 @@ class Chosen:
             return ""
         return names_of(list(cell.choice.values), _choice_key(cell))
 
-    def refuse_too_many_panels(self, columns: Sequence[str], factor: int = 1) -> None:
-        """Raise CbmError if these settings make too many panels."""
-        self._refuse_too_many(columns, factor, "panels", MOST_PANELS)
-
-    def refuse_too_many_lines(self, columns: Sequence[str], factor: int = 1) -> None:
-        """Raise CbmError if these settings make too many lines."""
-        self._refuse_too_many(columns, factor, "lines", MOST_LINES)
-
-    def _refuse_too_many(
-        self, columns: Sequence[str], factor: int, noun: str, most: int
+    def refuse_too_many(
+        self, columns: Sequence[str], noun: str, factor: int = 1
     ) -> None:
+        """Raise CbmError if these settings make too many lines or panels."""
         number = factor * len({key_of(cell.row, columns) for cell in self.cells})
-        several = self.columns.varying(columns)
-        if several:
-            example = self.columns.texts(several[0])[0]
-            words = f"select values of {', '.join(several)}"
-            remedy = f"{words}, as in --select {several[0]}={example}"
-        else:
-            remedy = "name fewer by --metric"
-        refuse_too_many(number, noun, most, remedy)
+        remedy = "name fewer by --metric"
+        varying = self.columns.varying(columns)
+        if varying:
+            example = f"--select {varying[0]}={self.columns.texts(varying[0])[0]}"
+            remedy = f"select values of {', '.join(varying)}, as in {example}"
+        refuse_too_many(number, noun, remedy)
 
 
 def choose(results: Results | None, names: Sequence[str], options: Options) -> Chosen:

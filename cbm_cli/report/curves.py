@@ -111,19 +111,19 @@ def _axes_of(
     of them. CbmError if either are too many.
     """
     lines, panels = list(chosen.lines), list(chosen.panels)
-    n = len(metrics)
-    if n == 1:
-        chosen.refuse_too_many_lines(lines)
-        chosen.refuse_too_many_panels(panels)
-    elif options.panels is None or "metric" in options.panels:
-        chosen.refuse_too_many_lines(lines)
-        chosen.refuse_too_many_panels(panels, factor=n)
-        panels.append("metric")
-    else:
-        lines = chosen.columns.varying(lines)
-        chosen.refuse_too_many_lines(lines, factor=n)
-        chosen.refuse_too_many_panels(panels)
+    n_lines = n_panels = 1  # metrics in a panel, and panels of metrics
+    if len(metrics) > 1:
+        if options.panels is None or "metric" in options.panels:
+            n_panels = len(metrics)
+        else:
+            n_lines = len(metrics)
+            lines = chosen.columns.varying(lines)
+    chosen.refuse_too_many(lines, "lines", factor=n_lines)
+    chosen.refuse_too_many(panels, "panels", factor=n_panels)
+    if n_lines > 1:
         lines.append("metric")
+    if n_panels > 1:
+        panels.append("metric")
     return lines, panels
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import IncompleteError
 from cbm_cli.report.chosen import Chosen, choose, notes_of, shown_cells
-from cbm_cli.report.ends import Ends, far_end, refuse_outside, set_ends, shared_ends
+from cbm_cli.report.ends import far_end, refuse_outside, set_ends
 from cbm_cli.report.options import FREE, Limits, Options
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import LARGEST, Look, in_words, looks_of, names_of
@@ -36,8 +36,8 @@ def finals_panels(
     median and quartiles.
     """
     chosen = choose(results, experiments, options)
-    chosen.refuse_too_many_panels(chosen.panels)
-    chosen.refuse_too_many_lines(chosen.lines)
+    chosen.refuse_too_many(chosen.lines, "lines")
+    chosen.refuse_too_many(chosen.panels, "panels")
     cells = shown_cells(chosen, options)
     measure = cells[0].measure
     place = f"{chosen.names}: {measure.metric.column}"
@@ -49,11 +49,10 @@ def finals_panels(
     for cell in cells:
         groups.setdefault(key_of(cell.row, chosen.panels), []).append(cell)
         sets.setdefault(cell.settings.data.title, []).append(cell)
-    limits, ends = _axes_of(sets, options)
     panels = []
     for key, group in groups.items():
         data = group[0].settings.data.title
-        own = replace(options, ylim=limits[data])
+        own = replace(options, ylim=_limits(sets[data], options))
         panels.append(
             Panel(
                 draw=partial(
@@ -61,13 +60,13 @@ def finals_panels(
                     chosen=chosen,
                     cells=group,
                     looks=looks,
-                    shown=np.append(_values(sets[data]), ends.get(data, ())),
+                    shown=_values(sets[data]),
                     options=own,
                 ),
                 key=key,
                 title=names_of(chosen.panels, key),
                 ylabel=_ylabel(measure),
-                scale=tuple(f"{end:g}" for end in ends.get(data, ())),
+                scale=(data,),
                 looks=_legend(measure),
                 notes=[*_notes(group, own), *notes_of(group), *chosen.notes],
             )
@@ -156,31 +155,6 @@ def _limits(cells: Sequence[Cell], options: Options) -> Limits:
     return options.ylim
 
 
-def _axes_of(
-    sets: Mapping[str, Sequence[Cell]], options: Options
-) -> tuple[dict[str, Limits], dict[str, Ends]]:
-    """Return where the axes of data sets are cut, and their ends; none for a data set
-    without a value. They are the same where that flattens none of them.
-    """
-    limits, ends = {}, {}
-    for data, cells in sets.items():
-        first, last = limits[data] = _limits(cells, options)
-        values = _values(cells)
-        if values.size:
-            low = values.min() if first is None else max(values.min(), first)
-            high = values.max() if last is None else min(values.max(), last)
-            ends[data] = (float(low), float(high))
-    if options.ylim == FREE and "y" not in options.log:
-        ends = shared_ends(ends)
-    if len(set(ends.values())) == 1 and options.ylim == FREE:
-        low, high = next(iter(ends.values()))
-        is_cut_below = any(first is not None for first, _ in limits.values())
-        is_cut_above = any(last is not None for _, last in limits.values())
-        common = (low if is_cut_below else None, high if is_cut_above else None)
-        limits = dict.fromkeys(limits, common)
-    return limits, ends
-
-
 # Drawing
 
 
@@ -211,9 +185,10 @@ def _draw(
         faces = _faces(doubts, look, share=1.0)
         shift = 0.0 if is_final else _ASIDE
         _draw_trials(axes, cell.final, place + shift, look=look, faces=faces)
-    axes.set_xticks(range(len(names)), names)
+    turned: Any = {}
     if sum(map(len, names)) > _LONG:
-        axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        turned = {"rotation": 45, "ha": "right"}
+    axes.set_xticks(range(len(names)), names, **turned)
     axes.set_xlim(-0.6, len(names) - 0.4)
     if shown.size:
         set_ends(axes, "y", shown, margin=0.04, options=options)

@@ -25,13 +25,7 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.models import Layered, flatten
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.chosen import Chosen, choose
-from cbm_cli.report.options import (
-    MOST_LINES,
-    MOST_PANELS,
-    Options,
-    refuse_too_many,
-    refuse_without_effect,
-)
+from cbm_cli.report.options import Options, refuse_too_many, refuse_without_effect
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain
 from cbm_cli.results import Results, Store
@@ -67,7 +61,7 @@ def data_panels(
         raise CbmError(
             "data: name data sets, as in cbm plot data mnist shifting-bar:size=9,bar=1"
         )
-    refuse_too_many(len(sources), "panels", MOST_PANELS, "name fewer data sets")
+    refuse_too_many(len(sources), "panels", "name fewer data sets")
     panels = []
     for source in sources:
         data = load_source(source, option="")
@@ -322,7 +316,7 @@ def _tile_panels(
     machines: Sequence[Shown], rows_of: Callable[[Layered], NDArray], note: str
 ) -> list[Panel]:
     """Draw rows of each machine as small pictures, in a panel of its own."""
-    refuse_too_many(len(machines), "panels", MOST_PANELS, _FEWER_MACHINES)
+    refuse_too_many(len(machines), "panels", _FEWER_MACHINES)
     panels = []
     for shown in machines:
         data = None
@@ -358,9 +352,9 @@ def activity_panels(
         for layer, means in _mean_activities(shown, options).items():
             group = groups.setdefault((shown.panel, layer), [])
             group.append(_Activity(shown=shown, means=means))
-    refuse_too_many(len(groups), "panels", MOST_PANELS, _FEWER_MACHINES)
+    refuse_too_many(len(groups), "panels", _FEWER_MACHINES)
     most_lines = max(map(len, groups.values()))
-    refuse_too_many(most_lines, "lines", MOST_LINES, _FEWER_MACHINES)
+    refuse_too_many(most_lines, "lines", _FEWER_MACHINES)
     has_layers = len({layer for _, layer in groups}) > 1
     low, high = representations.BALANCED
     note = f"Dashed: {low} and {high}, beyond which a unit counts as always off or on"

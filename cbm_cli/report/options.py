@@ -7,8 +7,7 @@ from cbm_cli.errors import CbmError
 
 Limits = tuple[float | None, float | None]
 FREE: Limits = (None, None)  # of an axis whose ends are not asked for
-MOST_PANELS = 24
-MOST_LINES = 32  # of a panel, and of a legend
+MOST = {"lines": 32, "panels": 24}  # of a panel or a legend, and of a picture
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,16 @@ def refuse_without_effect(options: Options, names: Sequence[str], what: str) -> 
             raise CbmError(f"--{name}: has no effect on {what}; remove it")
 
 
-def refuse_too_many(number: int, noun: str, most: int, remedy: str) -> None:
+def refuse_too_many(number: int, noun: str, remedy: str) -> None:
     """Raise CbmError if a picture would have more lines or panels than can be read.
 
     Examples
     --------
-    >>> refuse_too_many(128, "lines", 32, "select some")
+    >>> refuse_too_many(128, "lines", "select some")
     Traceback (most recent call last):
     cbm_cli.errors.CbmError: 128 lines are too many to read (at most 32); select some
     """
+    most = MOST[noun]
     if number > most:
         raise CbmError(
             f"{number} {noun} are too many to read (at most {most}); {remedy}"

@@ -30,8 +30,8 @@ def settings_panels(
     column = _numeric_setting(chosen, options.x)
     lines = [name for name in chosen.lines if name != column]
     panels = [name for name in chosen.panels if name != column]
-    chosen.refuse_too_many_lines(lines)
-    chosen.refuse_too_many_panels(panels)
+    chosen.refuse_too_many(lines, "lines")
+    chosen.refuse_too_many(panels, "panels")
     cells = shown_cells(chosen, options)
     groups: dict[tuple[Key, Key, str], dict[float, Cell]] = {}
     for cell in cells:
