@@ -707,6 +707,9 @@ def test_lines_and_legend_are_in_the_order_of_the_grid_and_the_bound_is_last():
 
 def test_a_caption_names_the_bound_that_is_drawn():
     assert "Upper bound: -1.5." in drawn(bound=-1.5)[0].caption
+    figure, axes, _ = drawn(bound=-1.5, scale="total")  # of all 16 rows
+    assert "Upper bound: -24." in figure.caption
+    assert bounds_of(axes) == [-24]
     assert "Upper bound, not shown: 9." in drawn(bound=9.0)[0].caption
     assert "bound" not in drawn()[0].caption
 
