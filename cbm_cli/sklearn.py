@@ -15,10 +15,11 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import empty_trail
+from cbm_cli.kernels.sharing import using_cores
 from cbm_cli.machine import TrainedMachine, as_bytes
 from cbm_cli.machines.limits import SUM_BITS
 from cbm_cli.machines.models import Layered
-from cbm_cli.machines.threads import one_thread, using_cores
+from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import hidden_mean, visible_mean
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner

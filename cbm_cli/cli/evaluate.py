@@ -148,9 +148,10 @@ def _evaluate_file(
     """Evaluate a machine file; of several parts of the data, print their names before
     their values.
     """
+    from cbm_cli.kernels.sharing import using_cores
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.likelihood import evaluate
-    from cbm_cli.machines.threads import one_thread, using_cores
+    from cbm_cli.machines.threads import one_thread
 
     machine = read_machine(path)
     parts = _parts_for(path, machine, source, method)

@@ -71,6 +71,7 @@ def sample(
     refuse_input(output, model, given_path)
 
     from cbm_cli.datasets.formats import read_given
+    from cbm_cli.kernels.sharing import using_cores
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.models import flatten
     from cbm_cli.machines.samples import (
@@ -80,7 +81,6 @@ def sample(
         parse_sampler,
         write_samples,
     )
-    from cbm_cli.machines.threads import using_cores
 
     machine = read_machine(model)
     parsed = parse_sampler(sampler)

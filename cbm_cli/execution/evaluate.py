@@ -11,10 +11,11 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution.pool import Task, spread
 from cbm_cli.execution.work import Failure
 from cbm_cli.grid.settings import Data
+from cbm_cli.kernels.sharing import using_cores
 from cbm_cli.machines.estimates import ShouldStop
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
-from cbm_cli.machines.threads import one_thread, using_cores
+from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Store
 from cbm_cli.results.journal import Manifest, Run
 

@@ -136,7 +136,7 @@ def on_cluster(
     """
     if (there := environment()) != expected:
         raise RuntimeError(f"this worker has {there}")
-    # of several trials here the first to end would give the others more threads
+    # one packet follows the other: none of them needs to change the number of threads
     one_thread_for_good()
     return run_packet(pickle.loads(packet), *datasets)
 

@@ -2,14 +2,17 @@
 training, log Z.
 
 Arrays are float32, C-contiguous, (row, unit); the paper's letters W b c mu lam are the
-machine's parameters and offsets. All kernels release the GIL and allocate nothing.
-`cbm_cli.reference` has the same equations in plain NumPy; kernels name the function
-that they are tested against.
+machine's parameters and offsets. All kernels release the GIL. None that is called
+within an update, an annealing or an evaluation allocates memory: those that do are
+marked `allocating`. `cbm_cli.reference` has the same equations in plain NumPy; kernels
+name the function that they are tested against.
 """
 
 import hashlib
 from functools import cache
 from pathlib import Path
+
+from cbm_cli.text import __version__
 
 # Part of every run-id. Bumped when a golden value moves (tests/golden), whatever moved
 # it: kernels, start or trial (docs/decisions/0020-kernel-version.md). 1: cbm 0.1.0 2:
@@ -26,9 +29,13 @@ KERNEL_VERSION = 5
 
 @cache
 def source_hash(folder: Path = Path(__file__).parent) -> str:
-    """Hash the bytes of all Python files of a package; by default of the kernels."""
-    digest = hashlib.sha256()
-    for source in sorted(folder.rglob("*.py")):
+    """Hash the version and all Python files of a package; by default of the kernels.
+
+    An installation without sources has compiled files, which are hashed instead.
+    """
+    digest = hashlib.sha256(f"{__version__} {KERNEL_VERSION}".encode())
+    sources = sorted(folder.rglob("*.py")) or sorted(folder.rglob("*.pyc"))
+    for source in sources:
         digest.update(
             f"\n{source.relative_to(folder)}\n".encode() + source.read_bytes()
         )

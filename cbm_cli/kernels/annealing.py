@@ -53,7 +53,9 @@ def make_walks(
     """Walks number ``first``, ... of ``count``, which start at x (R, N) and need not be
     binary.
 
-    Each ``group`` of walks goes the same way, bit for bit, as it would alone.
+    Each ``group`` of walks goes the same way, bit for bit, as it would alone: its
+    products are not mixed with those of others. A group that is not all of the walks
+    must be large enough for packed products.
     """
     W, b, c = machine
     (rows, n), m = x.shape, len(c)
@@ -73,7 +75,9 @@ def make_walks(
     )
     hold(W, False, walks.x_bits)
     hold(W, True, walks.h_bits)
-    product(x, W, walks.to_h)
+    for start in range(0, rows, group):
+        stop = start + group
+        product(walks.x[start:stop], W, walks.to_h[start:stop])
     return walks
 
 

@@ -48,7 +48,7 @@ from cbm_cli.kernels.products import (
 from cbm_cli.kernels.step import Gradient, rate_at, step
 from cbm_cli.kernels.units import exponential, mean_of_units
 
-_ONE = np.float32(1)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 class Encoder(NamedTuple):
@@ -253,8 +253,8 @@ def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
     activation + bias; in nats.
 
     A term is (1 - x) max(a, 0) + x max(-a, 0) + log(1 + exp(-|a|)), where no part is
-    negative: no sum of huge terms cancels. One logarithm is taken of the product of 64
-    factors 1 + exp(-|a|).
+    negative: no sum of huge terms cancels. A part without weight is 0, even if a is
+    infinite. One logarithm is taken of the product of 64 factors 1 + exp(-|a|).
     """
     total = 0.0
     for r in range(x.shape[0]):
@@ -262,9 +262,10 @@ def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
             linear, factors = np.float32(0), _ONE
             for i in range(first, min(first + 64, bias.size)):
                 a = activation[r, i] + bias[i]
-                linear += (_ONE - x[r, i]) * max(a, np.float32(0)) + x[r, i] * max(
-                    -a, np.float32(0)
-                )
+                on, off = x[r, i], _ONE - x[r, i]
+                too_high = max(a, _ZERO) if off > _ZERO else _ZERO
+                too_low = max(-a, _ZERO) if on > _ZERO else _ZERO
+                linear += off * too_high + on * too_low
                 factors *= _ONE + exponential(-abs(a))
             total += linear + math.log(factors)
     return total

@@ -8,14 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import llvmlite.binding
 import numba
 import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.registry import cpu_target
 from platformdirs import user_cache_path
 
-from cbm_cli.kernels import source_hash
+from cbm_cli.kernels import source_hash, target
 
 
 @contextlib.contextmanager
@@ -31,20 +29,6 @@ def _configured(**values: object) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(numba.config, name, value)
-
-
-# LLVM keeps to half of the widest registers of some processors; with all of them
-# sigmoids take a quarter less time. Numba has one target in a process, which it makes
-# when it is first asked for: here, if not before.
-if numba.config.CPU_NAME is None and numba.config.CPU_FEATURES is None:
-    with contextlib.suppress(RuntimeError):  # the processor is not known
-        features = llvmlite.binding.get_host_cpu_features()
-        if features.get("avx512f"):
-            wide = {"CPU_NAME": llvmlite.binding.get_host_cpu_name()}
-            with _configured(
-                **wide, CPU_FEATURES=f"{features.flatten()},-prefer-256-bit"
-            ):
-                cpu_target.target_context.codegen()
 
 
 def _folder() -> Path:
@@ -81,12 +65,11 @@ def _cached(**options: object) -> Callable[[Callable], Callable]:
     give other results.
     """
     options = {"fastmath": False, "forceinline": False} | options
+    options |= {"nogil": True, "error_model": "numpy", "_target": target.NAME}
 
     def decorate(function: Callable) -> Callable:
         with _configured(CACHE_DIR=str(CACHE), DISABLE_JIT=False):
-            dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(
-                function
-            )
+            dispatcher = numba.njit(**options)(function)
             dispatcher._cache = _Cache(function)
         return dispatcher
 

@@ -8,21 +8,15 @@ from functools import cache
 from pathlib import Path
 
 import llvmlite.binding
-import numba
 from threadpoolctl import ThreadpoolController
 
 from cbm_cli.kernels import (
-    compiling,  # noqa: F401  decides for which processor kernels are compiled
     intrinsics,  # noqa: F401  loads the BLAS of the kernels, so that it is found
+    target,
 )
 
-_VECTORS = (
-    "avx512f",
-    "avx2",
-    "avx",
-    "sve",
-    "neon",
-)  # instruction sets, the widest first
+# instruction sets, the widest first
+_VECTORS = ("avx512f", "avx2", "avx", "sve", "neon")
 
 
 @cache
@@ -40,46 +34,49 @@ def computer() -> dict[str, str]:
         blas = [
             library for library in libraries().info() if library["user_api"] == "blas"
         ]
-    facts = {
-        "blas": [
-            f"{one['internal_api']} {one['version']} for {one.get('architecture')}"
-            for one in blas
-        ],
-        "threads": [str(one["num_threads"]) for one in blas],
-    }
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
-        processor = (
-            next(line for line in lines if line.startswith("model name"))
-            .partition(":")[2]
-            .strip()
-        )
-    target, features = numba.config.CPU_NAME, numba.config.CPU_FEATURES
-    with contextlib.suppress(RuntimeError):  # the processor is not known
-        target = target or llvmlite.binding.get_host_cpu_name()
-        features = (
-            llvmlite.binding.get_host_cpu_features().flatten()
-            if features is None
-            else features
-        )
-    found = (features or "").split(",")
-    widest = next(
-        (vectors for vectors in _VECTORS if f"+{vectors}" in found), "no wide vectors"
-    )
+    names = {_name_of_blas(library) for library in blas}
+    threads = {str(library["num_threads"]) for library in blas}
     return {
-        "cpu": processor,
-        "kernels": f"{target or platform.machine()} with {widest}",
-        **{name: ", ".join(sorted({*texts})) for name, texts in facts.items()},
+        "cpu": _name_of_processor(),
+        "kernels": _name_of_target(),
+        "blas": ", ".join(sorted(names)),
+        "threads": ", ".join(sorted(threads)),
         "libc": " ".join(platform.libc_ver()).strip() or platform.system(),
         "llvm": ".".join(map(str, llvmlite.binding.llvm_version_info)),
     }
 
 
-def combined(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
+def _name_of_blas(library: dict[str, str]) -> str:
+    """Name a BLAS with its version, and the processor that it has code for."""
+    processor = library.get("architecture")
+    return f"{library['internal_api']} {library['version']} for {processor}"
+
+
+def _name_of_processor() -> str:
+    """Name the processor of this computer, as Linux does if it can."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _name_of_target() -> str:
+    """Name what kernels are compiled for: as the compiler has it, whatever was asked
+    for since.
+    """
+    processor = target.processor()
+    features = processor.features.split(",")
+    for vectors in _VECTORS:
+        if f"+{vectors}" in features:
+            return f"{processor.name} with {vectors}"
+    return f"{processor.name} with no wide vectors"
+
+
+def combined(before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
     """Return the facts of computers that worked on one trial, one after the other."""
-    both = {
-        name: dict.fromkeys((*one.get(name, text).split(" + "), text))
-        for name, text in other.items()
-    }
-    return {name: " + ".join(texts) for name, texts in both.items()}
+    facts = {}
+    for name, text in now.items():
+        texts = before.get(name, text).split(" + ")
+        facts[name] = " + ".join(dict.fromkeys([*texts, text]))
+    return facts

@@ -75,7 +75,7 @@ def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int)
 
     ``even`` holds the start, usually the offsets; ``odd`` answers to it first. A round
     renews even, then odd; the last round is the one in which no mean changed by
-    ``tolerance`` or more.
+    ``tolerance`` or more. Means that are not numbers have not converged.
     """
     known = deep.visible.shape[1]
     W, b, c = machine.W[known:], machine.b[known:], machine.c
@@ -86,8 +86,8 @@ def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int)
         moved = renew(deep.to_even, deep.zeros, b, deep.even, tolerance)
         product(deep.even, W, deep.to_odd)
         moved += renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance)
-        if moved == 0:
-            return made
+        if moved == 0:  # NaN does not move, so that a diverged machine costs one round
+            return made if are_numbers(deep.odd) else rounds + 1
     return rounds + 1
 
 
@@ -99,7 +99,7 @@ def renew(
     tolerance or more.
 
     A count instead of the largest change: sums of integers vectorise, maxima of floats
-    do not. NaN counts as unchanged, so that a diverged machine costs one round.
+    do not. NaN counts as unchanged.
     """
     moved = np.int32(0)
     for r in range(mean.shape[0]):
@@ -108,3 +108,13 @@ def renew(
             moved += np.int32(abs(new - mean[r, i]) >= tolerance)
             mean[r, i] = new
     return moved
+
+
+@lean
+def are_numbers(means: Array) -> bool:
+    """Whether no mean (rows, units) is NaN."""
+    missing = np.int32(0)
+    for r in range(means.shape[0]):
+        for i in range(means.shape[1]):
+            missing += np.int32(means[r, i] != means[r, i])
+    return missing == 0

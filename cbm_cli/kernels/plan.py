@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.machine import Array
 
 SAME, INDEPENDENT, ALL_STATES = 0, 1, 2  # Plan.offsets_from
+TOLERANCE = 1e-4  # mean field has converged if a round changes no mean by as much
+ROUNDS = 100  # of mean field, at most
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -57,10 +59,8 @@ class Plan(NamedTuple):
     exact: bool = False  # all states instead of samples
     to_hidden: np.float32 = _ONE  # factors of activations: 2 in layer-wise pre-training
     to_visible: np.float32 = _ONE
-    tolerance: np.float32 = np.float32(
-        1e-4
-    )  # mean field has converged if a round changes no mean by as much
-    rounds: int = 100  # of mean field at most
+    tolerance: np.float32 = np.float32(TOLERANCE)
+    rounds: int = ROUNDS
 
 
 def plain_plan(n: int, m: int, seed: int, batch: int, **changes: object) -> Plan:

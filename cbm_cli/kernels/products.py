@@ -107,7 +107,7 @@ _WHOLE = (
 )  # units up to which all rows of W are gathered from at once, else those of a chunk
 _SPARE = 16  # spare places at the end of a list of units
 _BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
-_FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
+FEW_ROWS, LITTLE_WORK = 8, 2**15  # below these sgemm is faster
 _SMALL_WORK = (
     1024  # rows times units up to which a loop over them is faster than a call of sgemm
 )
@@ -180,7 +180,7 @@ def bits_for(
     """Allocate what `binary_product` needs for a W (units, columns), ``shared`` or not;
     it may be less.
     """
-    packed = worth_packing(rows, units, columns)
+    packed = worth_packing(group or rows, units, columns)
     return make_bits(rows, units, columns if shared and packed else 0, packed, group)
 
 
@@ -257,7 +257,7 @@ def worth_packing(rows: int, units: int, columns: int) -> bool:
     """Whether a product (rows, units) @ (units, columns) is large enough to beat
     sgemm.
     """
-    return rows >= _FEW_ROWS and rows * units * columns >= _LITTLE_WORK
+    return rows >= FEW_ROWS and rows * units * columns >= LITTLE_WORK
 
 
 @merged
@@ -265,7 +265,7 @@ def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> 
     """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; they
     are packed into bits.
     """
-    if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
+    if worth_packing(min(bits.group, x.shape[0]), x.shape[1], out.shape[1]):
         pack_rows(x, bits)
         bits_product(bits, W, turned, out)
     elif not turned:

@@ -11,29 +11,27 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-CORES: ContextVar[int] = ContextVar(
-    "cores", default=1
-)  # that the work of this context may use
+# that the work of this context may use
+CORES: ContextVar[int] = ContextVar("cores", default=1)
 _LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container of Linux
 
 
 def cores() -> int:
     """Return how many cores this process may use, of those that its container has."""
-    own = (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):  # there is no such file, or "max" in it
         quota, period = map(int, _LIMIT.read_text("utf-8").split())
-        own = min(own, math.ceil(quota / period))
-    return own
+        count = min(count, math.ceil(quota / period))
+    return count
 
 
 @contextmanager
 def using_cores(count: int) -> Iterator[None]:
-    """Let what runs in this context use so many cores, of those that there are: the
-    results are the same.
+    """Let the work of this context use so many cores, of those that there are.
+
+    Results are the same for any number.
     """
     before = CORES.set(min(count, cores()) if count > 1 else 1)
     try:
@@ -42,35 +40,41 @@ def using_cores(count: int) -> Iterator[None]:
         CORES.reset(before)
 
 
-def share_out(things: Iterable[int], make: Callable[[], Callable[[int], None]]) -> None:
-    """Do independent things on all cores; each thread takes the next one when it is
-    free.
+def share_out(jobs: Iterable[int], make: Callable[[], Callable[[int], None]]) -> None:
+    """Do independent jobs on all cores; each thread takes the next one when it is free.
 
-    ``make`` returns what does a thing, with work arrays of its own, for each thread.
+    ``make`` returns what does a job, with work arrays of its own, for each thread. An
+    error of a job ends the work, and is raised here.
     """
-    left, errors = deque(things), []
+    queue, errors = deque(jobs), list[BaseException]()
 
-    def follow() -> None:
+    def work() -> None:
         try:
             do = make()
-            while left:
-                do(left.popleft())
-        except IndexError:  # another thread has taken the last one
-            pass
+            for job in _taken_from(queue):
+                do(job)
         except BaseException as error:
             errors.append(error)
+            queue.clear()
 
-    others = [
-        threading.Thread(target=follow, daemon=True)
-        for _ in range(min(CORES.get(), len(left)) - 1)
-    ]
+    count = min(CORES.get(), len(queue))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count - 1)]
     with suppress(RuntimeError):  # there cannot be as many threads
-        for thread in others:
+        for thread in threads:
             thread.start()
-    follow()
-    left.clear()
-    for thread in others:
+    work()
+    for thread in threads:
         if thread.ident is not None:
             thread.join()
     if errors:
         raise errors[0]
+
+
+def _taken_from(queue: deque[int]) -> Iterator[int]:
+    """Take jobs until none is left, for other threads take from the same queue."""
+    while True:
+        try:
+            job = queue.popleft()
+        except IndexError:
+            return
+        yield job

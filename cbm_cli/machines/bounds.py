@@ -10,11 +10,9 @@ from scipy.special import expit
 
 from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
+from cbm_cli.kernels.plan import ROUNDS, TOLERANCE
 from cbm_cli.machines.models import Flat
 from cbm_cli.reference import energy, entropy
-
-TOLERANCE = 1e-4  # mean field has converged if a round changes no mean by as much
-ROUNDS = 100  # of mean field, at most
 
 Values = NDArray[np.float64]
 
@@ -55,7 +53,8 @@ def posterior_of(
     next_deep = expit(work.odd @ W.T + b)
     next_odd = expit(work.from_visible + next_deep @ W + c)
     moved = np.abs(np.hstack([next_deep - work.even, next_odd - work.odd]))
-    unsettled = int((moved.max(axis=1) >= tolerance).sum())
+    is_settled = moved.max(axis=1) < tolerance  # NaN is not
+    unsettled = int((~is_settled).sum())
     return Posterior(deep=work.even, odd=work.odd, unsettled=unsettled)
 
 

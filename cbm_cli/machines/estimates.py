@@ -14,6 +14,7 @@ from scipy.special import expit, logit
 
 from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.machine import Array
+from cbm_cli.kernels.products import LITTLE_WORK
 from cbm_cli.kernels.sharing import CORES, share_out
 from cbm_cli.machines import streams
 
@@ -28,8 +29,8 @@ TEMPERATURES, RUNS = 14_500, 100
 # nats of a walk's weight, at most a fourth of which was seen with 784x500 units
 ROUNDING = 0.01
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
-_LARGE = 2**20  # weights times walks from which walks share cores, in groups of _GROUP
-_GROUP = 50
+_LARGE = 2**20  # weights times walks from which groups of walks share cores
+_GROUP = 50  # walks at least; more of them if the machine is small
 
 Plain = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
 ShouldStop = Callable[[], bool]
@@ -159,7 +160,7 @@ def walk(
     changes no bytes.
     """
     runs, step, at_once = len(x), 0, 1
-    group = min(_GROUP, runs) if runs * machine[0].size >= _LARGE else runs
+    group = _group_of(runs, machine[0].size)
     whole = (
         runs // group
     )  # groups; those of one core make one chunk, and the rest of the walks another
@@ -185,3 +186,11 @@ def walk(
         step = stop
     states = np.concatenate([chunk.x for chunk in chunks])
     return states, np.concatenate([chunk.log_weight for chunk in chunks])
+
+
+def _group_of(runs: int, weights: int) -> int:
+    """Return how many of so many walks are in a group, whatever the number of cores."""
+    if runs * weights < _LARGE:
+        return runs
+    enough_for_packing = -(-LITTLE_WORK // weights)
+    return min(runs, max(_GROUP, enough_for_packing))

@@ -18,12 +18,10 @@ from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.auto_encoder import summed_cost
 from cbm_cli.kernels.machine import Array, Rows, State
-from cbm_cli.kernels.plan import Plan, plain_plan
+from cbm_cli.kernels.plan import ROUNDS, TOLERANCE, Plan, plain_plan
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import (
-    ROUNDS,
-    TOLERANCE,
     Values,
     lower_bounds,
     posterior_of,

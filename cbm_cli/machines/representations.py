@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Array, Layout, Rows
+from cbm_cli.kernels.plan import ROUNDS, TOLERANCE
 from cbm_cli.machines import streams
-from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
+from cbm_cli.machines.bounds import posterior_of
 from cbm_cli.machines.models import Layered, flatten
 from cbm_cli.reference import sigmoid
 from cbm_cli.text import count

@@ -232,6 +232,24 @@ def test_the_cost_of_saturated_units_is_finite():
     assert found == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
 
 
+@pytest.mark.parametrize(
+    ("bias", "row", "cost"),
+    [
+        (np.inf, [1] * 6, 0),
+        (-np.inf, [0] * 6, 0),
+        (np.inf, [1, 1, 1, 1, 1, 0], np.inf),
+        (-np.inf, [0, 0, 0, 0, 0, 1], np.inf),
+    ],
+)
+def test_an_infinite_activation_costs_nothing_on_the_right_side(bias, row, cost):
+    learner = Learner(settings(hidden=1, scheme="00"), DATA, 3)
+    state = learner.start()._replace(
+        W=np.zeros(6, np.float32), b=np.full(6, bias, np.float32)
+    )
+    found = summed_costs(state, learner.sizes, np.uint8([row]), learner.plan)
+    assert found == cost
+
+
 def test_all_schemes_compute_the_same_function_before_training():
     mean, outputs = DATA.train.mean(axis=0), []
     starts = (

@@ -84,6 +84,19 @@ def test_bounds_are_expectations_and_keep_their_order(layers, scale):
     assert ((exact - lower).max() > 1e-3) == (layers != RBM)
 
 
+@pytest.mark.parametrize("place", ["W", "b", "c"])
+def test_rows_of_a_machine_that_has_diverged_are_not_settled(place):
+    x = np.eye(5, dtype=np.float32)
+    flat = flattened(layered(TWO, seed=9))
+    getattr(flat, place)[-1] = np.nan
+    found = posterior_of(flat, x)
+    assert np.isnan(found.odd).any()
+    assert found.unsettled == len(x)
+    made = oracles.field_of(flat.plain, x, flat.start, 1e-4, 100)[2]
+    assert made == 101  # as in the reference
+    assert ref.mean_field(x, flat.start, wide(flat.plain))[2] == 101
+
+
 def test_deep_machines_are_annealed_in_twice_as_many_steps_unless_they_are_the_base():
     assert [Method().steps(is_deep=deep) for deep in (False, True)] == [14_500, 29_000]
     assert Method(temperatures=77).steps(is_deep=True) == 77

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -122,6 +123,24 @@ def test_kernels_are_compiled_even_if_numba_is_disabled():
     assert python(script, NUMBA_DISABLE_JIT="1") == ["True", "True"]
 
 
+def test_installations_without_sources_keep_the_code_of_versions_apart(tmp_path):
+    hash_of, compiled = source_hash.__wrapped__, tmp_path / "kernels"
+    compiled.mkdir()
+    hashes = [hash_of(compiled)]
+    for content in (b"first", b"second"):
+        (compiled / "step.pyc").write_bytes(content)
+        hashes.append(hash_of(compiled))
+    assert len({*hashes}) == 3
+
+
+def test_versions_have_folders_of_their_own_even_without_any_file(
+    tmp_path, monkeypatch
+):
+    before = source_hash.__wrapped__(tmp_path)
+    monkeypatch.setattr("cbm_cli.kernels.__version__", "9.9")
+    assert source_hash.__wrapped__(tmp_path) != before
+
+
 WIDEST = """
 import llvmlite.binding as binding, numba
 real = binding.get_host_cpu_features
@@ -130,19 +149,58 @@ class Features(dict):
 binding.get_host_cpu_features = lambda: Features(real() | {'avx512f': True})
 names = [name for name in vars(numba.config) if name.isupper()]
 before = [getattr(numba.config, name) for name in names]
+FIRST
 import cbm_cli.kernels.training
+from cbm_cli.kernels import target
+from cbm_cli.kernels.computer import computer
+from cbm_cli.kernels.states import softplus
+LAST
 from numba.core.registry import cpu_target
 print(before == [getattr(numba.config, name) for name in names])
+print('-prefer-256-bit' in target.processor().features)
 print('-prefer-256-bit' in cpu_target.target_context.codegen().magic_tuple()[2])
+softplus(1.0)
+own = softplus.targetctx.codegen()
+print(own is target.Dispatcher.targetdescr.target_context.codegen())
+numba.config.CPU_NAME = "x86-64-v2"
+print("x86-64-v2" not in computer()["kernels"])
 """
+USE = "numba.njit(lambda x: x + 1)(1)"
 
 
-def test_numba_is_left_as_the_user_has_configured_it_on_the_widest_processor(
-    monkeypatch,
+@pytest.mark.parametrize(("first", "last"), [(USE, ""), ("", USE), ("", "")])
+def test_kernels_and_functions_of_the_user_have_targets_of_their_own(
+    monkeypatch, first, last
 ):
-    """A cached function of the user goes where it went before the kernels were
-    imported.
+    """Whichever is compiled first; and the configuration of Numba stays, so that a
+    cached function of the user goes where it went before the kernels were imported.
     """
     for name in [name for name in os.environ if name.startswith("NUMBA_")]:
         monkeypatch.delenv(name)
-    assert python(WIDEST) == ["True", "True"]
+    script = WIDEST.replace("FIRST", first).replace("LAST", last)
+    assert python(script) == ["True", "True", "False", "True", "True"]
+
+
+LIKELIHOOD = """
+FIRST
+import numpy as np
+from cbm_cli.kernels.computer import computer
+from cbm_cli.kernels.states import mean_log_likelihood
+random = np.random.default_rng(0)
+arrays = [random.normal(size=size).astype("f4") for size in ((50, 30), 50, 30)]
+rows = (random.random((300, 50)) < 0.5).astype("u1")
+print(mean_log_likelihood(*arrays, rows, np.float32(1), 17.0).hex())
+print(computer()["kernels"].replace(" ", "-"))
+"""
+
+
+def test_a_function_that_was_compiled_before_changes_no_number_and_no_record():
+    expected = python(LIKELIHOOD.replace("FIRST", ""))
+    assert python(LIKELIHOOD.replace("FIRST", f"import numba; {USE}")) == expected
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names its processor")
+def test_the_record_names_the_processor_that_the_environment_asks_for():
+    narrow = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "+avx2"}
+    record = python(LIKELIHOOD.replace("FIRST", ""), **narrow)[1]
+    assert record == "x86-64-v3-with-avx2"
