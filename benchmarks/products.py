@@ -16,14 +16,9 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import numpy as np
 from timing import Work, arguments, medians, sgemms, target
 
+from cbm_cli.kernels.bits import binary_product, bits_product, hold, pack_columns
+from cbm_cli.kernels.bits.packing import make_bits
 from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.products import (
-    binary_product,
-    bits_product,
-    hold,
-    make_bits,
-    pack_columns,
-)
 
 SHARES = 0.02, 0.04, 0.13, 0.25, 0.5, 0.75, 0.96
 SHAPES = (  # rows R, units K, columns M

@@ -45,8 +45,9 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.likelihood import mean_log_likelihood
 from cbm_cli.kernels.machine import State, empty_trail
-from cbm_cli.kernels.states import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.estimates import ais, base_rate
 from cbm_cli.machines.models import Layered
 from cbm_cli.trial.learner import Learner

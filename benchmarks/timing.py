@@ -13,7 +13,7 @@ from llvmlite.binding import get_host_cpu_name
 from threadpoolctl import threadpool_info
 
 from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.products import product, product_nt, product_tn
+from cbm_cli.kernels.dense import product, product_nt, product_tn
 
 Work = Callable[[int], object]  # does the same thing n times
 

@@ -4,36 +4,41 @@ Melchior, Fischer & Wiskott, "How to Center Binary Deep Boltzmann Machines". The
 compiled kernels are tested against these functions. Numbers are those of the paper's
 equations in print, names are its LaTeX labels.
 
-    equation                    here                                   in kernels
-    (1)-(3)  enhanced_W, ...    enhanced_gradient                      the scheme aa^b,
-    as (13)-(15) (4)      energy             energy, free_energy, log_partition,
-    states: walk_gray_code, sum_of_scores;
-                                log_likelihood
-                                sampling.chain_energies
-    (5), (6) cond_x, cond_h     visible_mean, hidden_mean              sampling.sweep,
-    phases.mean_hidden (7)-(9)  grad_W, ...        gradient; standard without offsets
-    training.gather_gradient (10)-(12) transform_W, ...  transform; from a plain machine
-    -, kernels keep plain biases
-                                (23)-(25), transformN_W, ...
-    (13)-(15) cgradW, ...       centered_gradient, plain_step          step.ascend (16)
-    general_neuron     auto_encode
-    auto_encoder.encode_and_decode (17)     MLE                inverse_sigmoid
-    -, trial.start.first_machine (20)-(22) change_W, ...     flip
-    - Algorithm 1 (alg:algorithm2) algorithm_1: a centered machine       - Algorithm 2
-    (alg:algorithm1) algorithm_2: a plain machine          training.make_updates section
-    2                   sweep (CD, PCD), swap, tempered_sweep  sampling: draw_samples,
-    swap_neighbours section 2.2                 fisher, natural_gradient
-    natural.natural_step section 3                   letters; offset_target,
-    moving_average offsets.slide section 3.2                 mean_field; lower_bound,
-    pretrained,   mean_field.mean_field
-                                gains_of_layer
-    section 4.1                 reconstruction_cost, back_propagate    auto_encoder:
-    cross_entropies,
-                                                                       propagate_back
-    Salakhutdinov & Murray 2008 ais_step                               annealing.anneal
-    not in the paper            weight_decay, accumulate (momentum),   step:
-    decay_weights, step; natural
-                                rescale
+    equation                      here                       in kernels
+    ----------------------------  -------------------------  --------------------------
+    (1)-(3)    enhanced_W, ...    enhanced_gradient          scheme aa^b: (13)-(15)
+    (4)        energy             energy, free_energy,       sampling.chain_energies,
+                                  log_partition,             states.walk_gray_code,
+                                  log_likelihood             likelihood.sum_of_scores
+    (5), (6)   cond_x, cond_h     visible_mean, hidden_mean  sampling.sweep,
+                                                             phases.mean_hidden
+    (7)-(9)    grad_W, ...        gradient (the standard     training.gather_gradient
+                                  one without offsets)
+    (10)-(12)  transform_W, ...   transform; from a plain    -, biases are plain
+                                  machine (23)-(25)
+    (13)-(15)  cgradW, ...        centered_gradient,         step.ascend
+                                  plain_step
+    (16)       general_neuron     auto_encode                auto_encoder.
+                                                             encode_and_decode
+    (17)       MLE                inverse_sigmoid            -, trial.start.
+                                                             first_machine
+    (20)-(22)  change_W, ...      flip                       -
+    Algorithm 1 alg:algorithm2    algorithm_1 (centered)     -
+    Algorithm 2 alg:algorithm1    algorithm_2 (plain)        training.make_updates
+    section 2                     sweep (CD, PCD), swap,     sampling.draw_samples,
+                                  tempered_sweep             swap_neighbours
+    section 2.2                   fisher, natural_gradient   natural.natural_step
+    section 3                     offset_target,             offsets.slide
+                                  moving_average
+    section 3.2                   mean_field, lower_bound,   mean_field.mean_field
+                                  pretrained,
+                                  gains_of_layer
+    section 4.1                   reconstruction_cost,       auto_encoder.
+                                  back_propagate             cross_entropies,
+                                                             propagate_back
+    Salakhutdinov & Murray 2008   ais_step                   annealing.anneal
+    not in the paper              weight_decay, accumulate   step.decay_weights, step
+                                  (momentum), rescale        natural.natural_step
 
 ``theta`` is (W, b, c) of shapes (N, M), (N,), (M,), as is a gradient; ``offsets`` are
 (mu, lam), (N,), (M,). Rows of data or of samples are x (R, N), with hidden units h (R,
@@ -96,9 +101,20 @@ def softplus(a: Array) -> Array:
     return np.logaddexp(np.zeros_like(a[..., :1]), a)
 
 
-def states(n: int, dtype: DTypeLike = float) -> Array:
-    """All states of n binary units, (2^n, n), unit 0 is the lowest bit."""
-    return ((np.arange(2**n)[:, None] >> np.arange(n)) & 1).astype(dtype)
+def states(
+    n: int, dtype: DTypeLike = float, first: int = 0, last: int | None = None
+) -> Array:
+    """All states of n binary units, (2^n, n), unit 0 is the lowest bit; or those of the
+    numbers first, ..., last - 1.
+
+    >>> states(2)
+    array([[0., 0.],
+           [1., 0.],
+           [0., 1.],
+           [1., 1.]])
+    """
+    numbers = np.arange(first, 2**n if last is None else last)
+    return ((numbers[:, None] >> np.arange(n)) & 1).astype(dtype)
 
 
 # --- The machine: distributions and likelihoods ---
@@ -143,9 +159,8 @@ def free_energy(
     p(x).
     """
     x = x - per_row(mu)
-    a = x @ W + per_row(
-        c
-    )  # the sum over h_j = 0, 1 is exp((0 - lam) a) + exp((1 - lam) a)
+    # the sum over h_j = 0, 1 is exp((0 - lam) a) + exp((1 - lam) a)
+    a = x @ W + per_row(c)
     return -times(x, b) - (softplus(a) - per_row(lam) * a).sum(-1)
 
 
@@ -418,16 +433,16 @@ def inverse_sigmoid(mean: Array) -> Array:
 
 def ascend(theta: Theta, direction: Theta, eta: float) -> Theta:
     """Return theta + eta * direction."""
-    W, b, c = (value + eta * d for value, d in zip(theta, direction, strict=True))
-    return W, b, c
+    (W, b, c), (dW, db, dc) = theta, direction
+    return W + eta * dW, b + eta * db, c + eta * dc
 
 
 def accumulate(old: Theta, direction: Theta, rate: float, kept: float) -> Theta:
     """kept * old + rate * direction, such as the velocity of momentum, which is then
     added to theta.
     """
-    W, b, c = (kept * value for value in old)
-    return ascend((W, b, c), direction, rate)
+    W, b, c = old
+    return ascend((kept * W, kept * b, kept * c), direction, rate)
 
 
 def rescale(direction: Theta, other: Theta) -> Theta:
@@ -603,18 +618,18 @@ def mean_field(
     even, odd : (R, N - n), (R, M)
         Means of the deeper even layers, which begin at ``start`` (N - n,), and of the
         odd layers.
-    made : int
-        Rounds made; rounds + 1 without convergence.
+    number : int
+        Number of rounds; rounds + 1 without convergence.
     """
     (W, b, c), n = theta, x.shape[-1]
     even = np.broadcast_to(start, (len(x), len(start)))
     odd = hidden_mean(np.hstack([x, even]), W, c)
-    for made in range(1, rounds + 1):
+    for number in range(1, rounds + 1):
         old = np.hstack([even, odd])
         even = visible_mean(odd, W[n:], b[n:])
         odd = hidden_mean(np.hstack([x, even]), W, c)
         if np.abs(np.hstack([even, odd]) - old).max() < tolerance:
-            return even, odd, made
+            return even, odd, number
     return even, odd, rounds + 1
 
 
@@ -630,13 +645,9 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
     The energy is linear in every unit, so that its expectation is the energy of the
     means.
     """
-    both = np.hstack([x, even])
-    return (
-        -energy(both, odd, *theta)
-        + entropy(even)
-        + entropy(odd)
-        - log_partition(*theta)
-    )
+    W, b, c = theta
+    mean_energy = energy(np.hstack([x, even]), odd, W, b, c)
+    return entropy(even) + entropy(odd) - mean_energy - log_partition(W, b, c)
 
 
 # --- Auto encoders ---
@@ -679,12 +690,9 @@ def back_propagate(x: Array, pairs: Pairs) -> list[Theta]:
     delta_y = [delta_z[-1] @ weights[-1] * y[depth] * (1 - y[depth])]
     for k in range(depth - 1, 0, -1):  # down through the encoder
         delta_y.insert(0, delta_y[0] @ weights[k].mT * y[k] * (1 - y[k]))
-    return [
-        (
-            (y[k] - per_row(mu)).mT @ delta_y[k]
-            + delta_z[k].mT @ (z[k + 1] - per_row(lam)),
-            delta_z[k].sum(-2),
-            delta_y[k].sum(-2),
-        )
-        for k, (_, (mu, lam)) in enumerate(pairs)
-    ]
+    gradients = []
+    for k, (_, (mu, lam)) in enumerate(pairs):
+        dW = (y[k] - per_row(mu)).mT @ delta_y[k]
+        dW = dW + delta_z[k].mT @ (z[k + 1] - per_row(lam))
+        gradients.append((dW, delta_z[k].sum(-2), delta_y[k].sum(-2)))
+    return gradients

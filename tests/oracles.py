@@ -9,13 +9,16 @@ from cbm_cli import reference as ref
 from cbm_cli.kernels import random as sites
 from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.auto_encoder import EncoderTraining, summed_cost
-from cbm_cli.kernels.machine import Layout, Machine, State, aligned, empty_trail
-from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
-from cbm_cli.kernels.phases import make_batches, order_rows
+from cbm_cli.kernels.batches import make_batches, order_rows
+from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.likelihood import mean_log_likelihood
+from cbm_cli.kernels.machine import Machine, State, empty_trail
+from cbm_cli.kernels.mean_field import make_deep, mean_field, multiply_visible
+from cbm_cli.kernels.memory import aligned
 from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, OffsetPlan, plain_plan
 from cbm_cli.kernels.random import fill_uniform
 from cbm_cli.kernels.sampling import draw_samples, make_chains
-from cbm_cli.kernels.states import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition
 from cbm_cli.kernels.training import Training
 from cbm_cli.kernels.units import mean_of_units
 from cbm_cli.letters import LETTERS
@@ -223,7 +226,7 @@ def field_of(machine, x, start, tolerance=1e-6, rounds=500):
     deep = make_deep(len(x), x.shape[1], len(machine[1]) - x.shape[1], len(machine[2]))
     deep.visible[:], deep.even[:], deep.odd[:] = x, start, np.nan
     machine = kernel_machine(*machine)
-    hear_visible(machine, deep, True)
+    multiply_visible(machine, deep, True)
     made = mean_field(machine, deep, np.float32(tolerance), rounds)
     return deep.even, deep.odd, made
 

@@ -5,41 +5,41 @@ c)_j)): at beta = 0 the units are independent with biases ``base``, at beta = 1 
 the machine (Salakhutdinov & Murray 2008).
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cbm_cli.kernels.bits import Bits, binary_product, bits_for, hold
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, aligned, aligned_empty
-from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold, product
+from cbm_cli.kernels.dense import product
+from cbm_cli.kernels.memory import Array, Wide, aligned, allocate
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.units import sample_units, sum_of_softplus
 
 
 class Walks(NamedTuple):
-    """R walks along a path, and work arrays."""
+    """R walks along a path, and work arrays; `anneal` writes them."""
 
     W: Array  # (N, M)
-    b: Array
-    c: Array
+    b: Array  # (N,)
+    c: Array  # (M,)
     base: Array  # (N,)
-    slope: NDArray[np.float64]  # (N,) b - base
+    slope: Wide  # (N,) b - base
     x: Array  # (R, N) states of the visible units
-    h: Array  # (R, M)
-    to_x: Array
-    to_h: Array
+    h: Annotated[Array, "R M"]
+    to_x: Annotated[Array, "R N"]
+    to_h: Annotated[Array, "R M"]
     x_bits: Bits
     h_bits: Bits
-    beta: Array  # (larger of N and M,) the inverse temperature, for every unit
-    bias_x: Array  # biases on the path
-    bias_h: Array
-    u_h: Array  # random numbers of h, and of x
-    u_x: Array
-    first: NDArray[
-        np.int64
-    ]  # (2,) which of all random numbers of a step are the first of h, and of x
-    log_weight: NDArray[np.float64]  # (R,)
+    beta: Annotated[Array, "larger"]  # the inverse temperature, for every unit
+    bias_x: Annotated[Array, "N"]  # biases on the path
+    bias_h: Annotated[Array, "M"]
+    u_h: Annotated[Array, "numbers_h"]  # random numbers of h, and of x
+    u_x: Annotated[Array, "numbers_x"]
+    # which of all random numbers of a step are the first of h, and of x
+    first_h: int
+    first_x: int
+    log_weight: Annotated[Wide, "R"]  # `add_log_weights`
 
 
 def make_walks(
@@ -59,26 +59,37 @@ def make_walks(
     """
     W, b, c = machine
     (rows, n), m = x.shape, len(c)
-    starts = np.array([first * m, count * m + first * n])
-    walks = Walks(
-        *(W, b, c, base, b.astype(np.float64) - base, aligned(x)),
-        *(aligned_empty((rows, units)) for units in (m, n, m)),
-        bits_for(rows, n, m, True, group),
-        bits_for(rows, m, n, True, group),
-        *(aligned_empty(units) for units in (max(n, m), n, m)),
-        *(
-            aligned_empty(rows * units + 3 + -(rows * units + 3) % 4)
-            for units in (m, n)
-        ),
-        starts,
-        np.zeros(rows),
+    walks = allocate(
+        Walks,
+        W=W,
+        b=b,
+        c=c,
+        base=base,
+        slope=b.astype(np.float64) - base,
+        x=aligned(x),
+        x_bits=bits_for(rows, n, m, shared=True, group=group),
+        h_bits=bits_for(rows, m, n, shared=True, group=group),
+        first_h=first * m,
+        first_x=count * m + first * n,
+        R=rows,
+        N=n,
+        M=m,
+        larger=max(n, m),
+        numbers_h=_numbers_of(rows * m),
+        numbers_x=_numbers_of(rows * n),
     )
-    hold(W, False, walks.x_bits)
-    hold(W, True, walks.h_bits)
+    hold(W, turned=False, bits=walks.x_bits)
+    hold(W, turned=True, bits=walks.h_bits)
     for start in range(0, rows, group):
         stop = start + group
         product(walks.x[start:stop], W, walks.to_h[start:stop])
     return walks
+
+
+def _numbers_of(count: int) -> int:
+    """How many random numbers, which come in fours, hold so many from any place on."""
+    numbers = count + 3
+    return numbers + -numbers % 4
 
 
 @lean
@@ -90,7 +101,9 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
     independent units this is AIS; downwards from samples of the machine it is reverse
     AIS.
     """
-    x, h, (of_h, of_x) = walks.x, walks.h, (walks.first[0], walks.first[1])
+    W, x, h = walks.W, walks.x, walks.h
+    block_h, skipped_h = walks.first_h // 4, walks.first_h % 4
+    block_x, skipped_x = walks.first_x // 4, walks.first_x % 4
     for k in range(first, last):
         beta = betas[k]
         walks.beta[:] = beta
@@ -98,17 +111,21 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
             walks.bias_x[i] = (np.float32(1) - beta) * walks.base[i] + beta * walks.b[i]
         for j in range(walks.c.size):
             walks.bias_h[j] = beta * walks.c[j]
-        fill_uniform(walks.u_h, seed, k, SAMPLER, of_h // 4)
-        fill_uniform(walks.u_x, seed, k, SAMPLER, of_x // 4)
-        sample_units(walks.to_h, walks.beta, walks.bias_h, walks.u_h[of_h % 4 :], h)
-        binary_product(h, walks.h_bits, walks.W, True, walks.to_x)  # (R, M) @ (M, N)
-        sample_units(walks.to_x, walks.beta, walks.bias_x, walks.u_x[of_x % 4 :], x)
-        binary_product(x, walks.x_bits, walks.W, False, walks.to_h)  # (R, N) @ (N, M)
-        weigh(walks, beta, betas[k + 1])
+        fill_uniform(walks.u_h, seed, update=k, site=SAMPLER, first_block=block_h)
+        fill_uniform(walks.u_x, seed, update=k, site=SAMPLER, first_block=block_x)
+        u = walks.u_h[skipped_h:]
+        sample_units(walks.to_h, walks.beta, walks.bias_h, u=u, out=h)
+        # (R, M) @ (M, N)
+        binary_product(h, walks.h_bits, W, turned=True, out=walks.to_x)
+        u = walks.u_x[skipped_x:]
+        sample_units(walks.to_x, walks.beta, walks.bias_x, u=u, out=x)
+        # (R, N) @ (N, M)
+        binary_product(x, walks.x_bits, W, turned=False, out=walks.to_h)
+        add_log_weights(walks, beta, betas[k + 1])
 
 
 @lean_sum
-def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
+def add_log_weights(walks: Walks, here: np.float32, there: np.float32) -> None:
     """log_weight += log f_there(x) - log f_here(x), for every walk;
     `reference.ais_step`.
     """
@@ -117,7 +134,7 @@ def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
         for i in range(walks.b.size):
             slope += np.float64(walks.x[r, i]) * walks.slope[i]
         to_h = walks.to_h[r]
-        gain = sum_of_softplus(to_h, walks.c, there) - sum_of_softplus(
-            to_h, walks.c, here
-        )
-        walks.log_weight[r] += (np.float64(there) - np.float64(here)) * slope + gain
+        after = sum_of_softplus(to_h, walks.c, there)
+        gain = after - sum_of_softplus(to_h, walks.c, here)
+        step = np.float64(there) - np.float64(here)
+        walks.log_weight[r] += step * slope + gain

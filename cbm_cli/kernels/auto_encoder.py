@@ -16,35 +16,32 @@ kept. If offsets move, the function stays the same, and only the gradient reads 
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean, lean_sum, specialised
-from cbm_cli.kernels.machine import (
-    Array,
-    Machine,
-    Rows,
-    State,
-    Trail,
-    aligned_empty,
-    pairs_of,
-)
-from cbm_cli.kernels.offsets import Means, make_means, move_offsets
-from cbm_cli.kernels.phases import Batches, add_up, load_batch, make_batches
-from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.products import (
+from cbm_cli.kernels.batches import Batches, load_batch, make_batches
+from cbm_cli.kernels.bits import (
     Bits,
     bits_for,
     bits_product,
     pack_columns,
-    product,
-    product_nt,
     product_of_rows,
-    product_tn,
     worth_packing,
 )
+from cbm_cli.kernels.compiling import lean, lean_sum, specialised
+from cbm_cli.kernels.dense import product, product_nt, product_tn
+from cbm_cli.kernels.machine import Machine, State, Trail, pairs_of
+from cbm_cli.kernels.memory import (
+    Array,
+    Rows,
+    Wide,
+    aligned_zeros,
+    allocate,
+)
+from cbm_cli.kernels.offsets import Means, make_noise, move_offsets
+from cbm_cli.kernels.phases import add_up
+from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.step import Gradient, rate_at, step
 from cbm_cli.kernels.units import exponential, mean_of_units
 
@@ -58,8 +55,8 @@ class Encoder(NamedTuple):
 
     machine: Machine
     pairs: tuple["Pair", ...]
-    mean: Means
-    noise: Means
+    mean: Means  # `gather_gradient`
+    noise: Means  # `move_offsets`
     batches: Batches
 
 
@@ -75,21 +72,21 @@ class Pair(NamedTuple):
 
     machine: Machine
     velocity: Machine | None
-    # of the cost: of W without offsets; mean deltas of the decoder's and encoder's
-    # units
+    # `gather_gradient`: of the cost, of W without offsets; mean deltas of the decoder's
+    # and encoder's units
     gradient: Gradient
     mean: Means  # of the encoder's inputs y_l and of the decoder's inputs z_{l+1}
     lower: Array  # (2 B, n): y_l above the deltas of z_l
     upper: Array  # (2 B, m): the deltas of y_{l+1} above z_{l+1}
-    y: Array  # (B, n)
-    delta_z: Array
+    y: Array  # (B, n) `encode_and_decode`, as is z
+    delta_z: Array  # (B, n) `propagate_back`, as is delta_y
     delta_y: Array  # (B, m)
-    z: Array
-    to_lower: Array  # (B, n): a product
-    to_upper: Array  # (B, m)
-    wide: NDArray[np.float64]  # (larger of n and m,) sums
-    bits: Bits  # y, packed, if it is binary
-    columns: Bits  # y'
+    z: Array  # (B, m)
+    to_lower: Annotated[Array, "B n"]  # a product
+    to_upper: Annotated[Array, "B m"]
+    sums: Annotated[Wide, "widest"]  # `add_up`
+    bits: Bits  # `product_of_rows`: y, packed, if it is binary
+    columns: Bits  # `gather_gradient`: y'
 
 
 class EncoderTraining:
@@ -100,10 +97,13 @@ class EncoderTraining:
     def __init__(
         self, state: State, sizes: Sequence[int], rows: Rows, plan: Plan
     ) -> None:
-        pairs, means = make_pairs(state, sizes, plan.batch, plan.unit == 1)
-        noise = make_means(len(state.mu), len(state.lam), multiple=4)
+        pairs, mean = make_pairs(state, sizes, plan.batch, plan.unit == 1)
         work = Encoder(
-            state.machine, pairs, means, noise, make_batches(rows, plan.unit)
+            machine=state.machine,
+            pairs=pairs,
+            mean=mean,
+            noise=make_noise(len(state.mu), len(state.lam)),
+            batches=make_batches(rows, plan.unit),
         )
         self.state, self._work = state, (work, plan)
         self._kernel = specialised(descend_updates, work, plan, 0, 0)
@@ -121,32 +121,76 @@ def make_pairs(
     """Allocate a pass of so many rows around views of the parameters, and the means of
     all pairs.
     """
-    empty = [aligned_empty(array.shape) for array in state[:5]]
-    machines, slopes = (pairs_of(it, sizes) for it in (state.machine, Machine(*empty)))
-    velocity, pairs = state.velocity, []
-    velocities = pairs_of(velocity, sizes) if velocity else [None] * len(machines)
-    for machine, velocity, slope in zip(machines, velocities, slopes, strict=True):
-        n, m = machine.W.shape
-        lower, upper = aligned_empty((2 * rows, n)), aligned_empty((2 * rows, m))
-        halves = lower[:rows], lower[rows:], upper[:rows], upper[rows:]
-        products = aligned_empty((rows, n)), aligned_empty((rows, m))
-        gradient = Gradient(
-            *slope[:3], np.tile(np.array([0, m]), (n, 1)), aligned_empty(m)
+    # gradients have the shapes of parameters, means those of offsets
+    slopes = _zeros_like(state.machine)
+    machines, slopes_of_pairs = pairs_of(state.machine, sizes), pairs_of(slopes, sizes)
+    velocities: Sequence[Machine | None] = [None] * len(machines)
+    if state.velocity is not None:
+        velocities = pairs_of(state.velocity, sizes)
+    pairs = []
+    for k, machine in enumerate(machines):
+        pair = _make_pair(
+            machine,
+            velocity=velocities[k],
+            slope=slopes_of_pairs[k],
+            rows=rows,
+            binary=binary and k == 0,  # the lowest pair alone has binary rows
         )
-        means, wide = Means(*slope[3:]), np.empty(max(n, m))
-        packed = (
-            rows if binary and not pairs else 0
-        )  # the lowest pair alone has binary rows
-        bits = bits_for(packed, n, m), bits_for(n, packed, m)
-        units = lower, upper, *halves, *products
-        pairs.append(Pair(machine, velocity, gradient, means, *units, wide, *bits))
-    return tuple(pairs), Means(*empty[3:])
+        pairs.append(pair)
+    return tuple(pairs), Means(x=slopes.mu, h=slopes.lam)
+
+
+def _zeros_like(machine: Machine) -> Machine:
+    """Aligned arrays of the shapes of a machine."""
+    W, b, c, mu, lam = (aligned_zeros(array.shape) for array in machine)
+    return Machine(W=W, b=b, c=c, mu=mu, lam=lam)
+
+
+def _make_pair(
+    machine: Machine,
+    *,
+    velocity: Machine | None,
+    slope: Machine,
+    rows: int,
+    binary: bool,
+) -> Pair:
+    """Allocate a pair of layers in a pass of so many rows."""
+    n, m = machine.W.shape
+    lower, upper = aligned_zeros((2 * rows, n)), aligned_zeros((2 * rows, m))
+    packed = rows if binary else 0
+    gradient = allocate(
+        Gradient,
+        W=slope.W,
+        x=slope.b,
+        h=slope.c,
+        spans=np.tile(np.array([0, m]), (n, 1)),
+        M=m,
+    )
+    return allocate(
+        Pair,
+        machine=machine,
+        velocity=velocity,
+        gradient=gradient,
+        mean=Means(x=slope.mu, h=slope.lam),
+        lower=lower,
+        upper=upper,
+        y=lower[:rows],
+        delta_z=lower[rows:],
+        delta_y=upper[:rows],
+        z=upper[rows:],
+        bits=bits_for(packed, n, m),
+        columns=bits_for(n, packed, m),
+        B=rows,
+        n=n,
+        m=m,
+        widest=max(n, m),
+    )
 
 
 @lean
 def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
     """The loop of `EncoderTraining`."""
-    machine, pairs, mean = work.machine, work.pairs, work.mean
+    machine, pairs, mean, noise = work.machine, work.pairs, work.mean, work.noise
     for update in range(first, last):
         load_batch(work.batches, plan, update, pairs[0].y)
         encode_and_decode(pairs, plan)
@@ -154,13 +198,12 @@ def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
         for k in range(len(pairs)):
             gather_gradient(pairs[k], k == 0 and plan.unit == 1)
         if plan.offsets.before:
-            move_offsets(machine, mean, mean, work.noise, plan, update)
+            move_offsets(machine, mean, mean, noise, plan=plan, update=update)
+        rate = -rate_at(plan, update)
         for pair in pairs:
-            step(
-                pair.machine, pair.gradient, pair.velocity, plan, -rate_at(plan, update)
-            )
+            step(pair.machine, pair.gradient, pair.velocity, plan, rate=rate)
         if not plan.offsets.before:
-            move_offsets(machine, mean, mean, work.noise, plan, update)
+            move_offsets(machine, mean, mean, noise, plan=plan, update=update)
 
 
 @lean
@@ -171,10 +214,9 @@ def encode_and_decode(pairs: tuple[Pair, ...], plan: Plan) -> None:
     last = len(pairs) - 1
     for k in range(last + 1):
         pair = pairs[k]
-        binary = k == 0 and plan.unit == 1
-        product_of_rows(
-            pair.y, pair.bits, pair.machine.W, binary, pair.to_upper
-        )  # (B, n) @ (n, m)
+        is_binary = k == 0 and plan.unit == 1
+        # (B, n) @ (n, m)
+        product_of_rows(pair.y, pair.bits, pair.machine.W, is_binary, out=pair.to_upper)
         above = pairs[k + 1].y if k < last else pair.z
         mean_of_units(pair.to_upper, _ONE, pair.machine.c, above)
     for k in range(last, -1, -1):
@@ -190,17 +232,16 @@ def propagate_back(pairs: tuple[Pair, ...]) -> None:
     to those of y_1.
     """
     last, bottom = len(pairs) - 1, pairs[0]
-    x, z, share = bottom.y, bottom.delta_z, _ONE / np.float32(bottom.y.shape[0])
+    x, z, weight = bottom.y, bottom.delta_z, _ONE / np.float32(bottom.y.shape[0])
     mean_of_units(bottom.to_lower, _ONE, bottom.machine.b, z)
     for r in range(z.shape[0]):
         for i in range(z.shape[1]):
-            z[r, i] = share * (z[r, i] - x[r, i])
+            z[r, i] = weight * (z[r, i] - x[r, i])
     for k in range(last + 1):
         pair = pairs[k]
         product(pair.delta_z, pair.machine.W, pair.to_upper)  # (B, n) @ (n, m)
-        pull_back(
-            pair.to_upper, pair.z, pairs[k + 1].delta_z if k < last else pair.delta_y
-        )
+        above = pairs[k + 1].delta_z if k < last else pair.delta_y
+        pull_back(pair.to_upper, pair.z, above)
     for k in range(last, 0, -1):
         pair = pairs[k]
         product_nt(pair.delta_y, pair.machine.W, pair.to_lower)  # (B, m) @ (m, n)
@@ -208,35 +249,36 @@ def propagate_back(pairs: tuple[Pair, ...]) -> None:
 
 
 @lean
-def pull_back(back: Array, value: Array, out: Array) -> None:
-    """out = back s'(a), value = s(a): deltas of units from the derivative of the cost
-    by their values.
+def pull_back(back: Array, mean: Array, out: Array) -> None:
+    """out = back s'(a), mean = s(a): deltas of units from the derivative of the cost
+    by their means.
     """
     for r in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[r, i] = back[r, i] * (value[r, i] * (_ONE - value[r, i]))
+            out[r, i] = back[r, i] * (mean[r, i] * (_ONE - mean[r, i]))
 
 
 @lean
 def gather_gradient(pair: Pair, binary: bool) -> None:
-    """Sums and products over the batch; deltas hold the share of their row already."""
-    add_up(pair.delta_z, None, pair.wide, pair.gradient.x)
-    add_up(pair.delta_y, None, pair.wide, pair.gradient.h)
-    add_up(pair.y, None, pair.wide, pair.mean.x)
-    add_up(pair.z, None, pair.wide, pair.mean.h)
-    if binary and worth_packing(pair.y.shape[1], pair.y.shape[0], pair.z.shape[1]):
-        pack_columns(pair.y, pair.y.shape[1], pair.columns)
-        bits_product(
-            pair.columns, pair.delta_y, False, pair.gradient.W
-        )  # (n, B) @ (B, m)
-        product_tn(pair.delta_z, pair.z, pair.gradient.W, _ONE)  # the same, to be added
+    """Sums and products over the batch; deltas hold the weight of their row already."""
+    gradient, mean, sums = pair.gradient, pair.mean, pair.sums
+    add_up(pair.delta_z, None, sums, gradient.x)
+    add_up(pair.delta_y, None, sums, gradient.h)
+    add_up(pair.y, None, sums, mean.x)
+    add_up(pair.z, None, sums, mean.h)
+    rows, n = pair.y.shape
+    if binary and worth_packing(n, rows, pair.z.shape[1]):
+        pack_columns(pair.y, n, pair.columns)
+        # (n, B) @ (B, m), twice
+        bits_product(pair.columns, pair.delta_y, turned=False, out=gradient.W)
+        product_tn(pair.delta_z, pair.z, gradient.W, beta=_ONE)
     else:
-        product_tn(pair.lower, pair.upper, pair.gradient.W)  # (n, 2 B) @ (2 B, m)
-    share = _ONE / np.float32(pair.y.shape[0])
-    for i in range(pair.mean.x.size):
-        pair.mean.x[i] *= share
-    for j in range(pair.mean.h.size):
-        pair.mean.h[j] *= share
+        product_tn(pair.lower, pair.upper, gradient.W)  # (n, 2 B) @ (2 B, m)
+    weight = _ONE / np.float32(rows)
+    for i in range(mean.x.size):
+        mean.x[i] *= weight
+    for j in range(mean.h.size):
+        mean.h[j] *= weight
 
 
 def summed_cost(state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> float:

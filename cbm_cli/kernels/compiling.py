@@ -31,6 +31,10 @@ def _configured(**values: object) -> Iterator[None]:
             setattr(numba.config, name, value)
 
 
+# environment variable: where the folders of machine code are
+_PLACE = "CBM_KERNEL_CACHE"
+
+
 def _folder() -> Path:
     """The folder of machine code: in the user's cache, or else as long as this process
     and its workers.
@@ -38,10 +42,8 @@ def _folder() -> Path:
     Numba does not notice that a callee in another file has changed: every version of
     the sources has a folder of its own.
     """
-    place, name = (
-        Path(os.environ.get(_PLACE) or user_cache_path("cbm")),
-        f"kernels-{source_hash()}",
-    )
+    place = Path(os.environ.get(_PLACE) or user_cache_path("cbm"))
+    name = f"kernels-{source_hash()}"
     try:
         (place / name).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place / name).close()
@@ -52,9 +54,6 @@ def _folder() -> Path:
     return place / name
 
 
-_PLACE = (
-    "CBM_KERNEL_CACHE"  # environment variable: where the folders of machine code are
-)
 CACHE = _folder()
 
 
@@ -83,7 +82,7 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
-        if Path(function.__code__.co_filename).parent == Path(__file__).parent:
+        if Path(function.__code__.co_filename).is_relative_to(Path(__file__).parent):
             self._cache_path = str(CACHE)
             self._cache_file = IndexDataCacheFile(
                 self._cache_path, self._impl.filename_base, ()
@@ -119,10 +118,10 @@ def specialised(kernel: Callable, *args: object) -> Callable:
     return _entries[key]
 
 
-def _form(value: object) -> object:
+def _form(argument: object) -> object:
     """What Numba's type of an argument depends on."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.num, value.ndim, value.flags.num
-    return (
-        (type(value), *map(_form, value)) if isinstance(value, tuple) else type(value)
-    )
+    if isinstance(argument, np.ndarray):
+        return argument.dtype.num, argument.ndim, argument.flags.num
+    if isinstance(argument, tuple):
+        return type(argument), *map(_form, argument)
+    return type(argument)

@@ -11,7 +11,7 @@ import llvmlite.binding
 from threadpoolctl import ThreadpoolController
 
 from cbm_cli.kernels import (
-    intrinsics,  # noqa: F401  loads the BLAS of the kernels, so that it is found
+    dense,  # noqa: F401  loads the BLAS of the kernels, so that it is found
     target,
 )
 

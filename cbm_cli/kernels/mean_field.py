@@ -6,66 +6,60 @@ mean field sets each side to its best response to the other, which is coordinate
 on the variational bound (Salakhutdinov & Hinton 2009); `reference.mean_field`.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cbm_cli.kernels.bits import Bits, bits_for, product_of_rows
 from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.machine import Array, Machine, aligned_empty
-from cbm_cli.kernels.products import (
-    Bits,
-    bits_for,
-    product,
-    product_nt,
-    product_of_rows,
-)
+from cbm_cli.kernels.dense import product, product_nt
+from cbm_cli.kernels.machine import Machine
+from cbm_cli.kernels.memory import Array, Counts, allocate
 from cbm_cli.kernels.units import sigmoid
 
 
 class Deep(NamedTuple):
-    """B rows of a deep machine, and work arrays: E deeper even units, M odd ones."""
+    """B rows of a deep machine, and work arrays: V visible units, E deeper even ones, M
+    odd ones.
+    """
 
-    visible: Array  # (B, visible)
-    even: Array  # (B, E)
-    odd: Array  # (B, M)
-    from_visible: Array  # (B, M) visible @ W[:visible], the same in all rounds
-    to_even: Array  # (B, E)
-    to_odd: Array  # (B, M)
+    visible: Annotated[Array, "B V"]  # `infer_deep`, or Python
+    even: Annotated[Array, "B E"]  # its start likewise; then `mean_field`
+    odd: Annotated[Array, "B M"]  # `mean_field`
+    # `multiply_visible`: visible @ W[:visible], the same in all rounds
+    from_visible: Annotated[Array, "B M"]
+    to_even: Annotated[Array, "B E"]  # `mean_field`: products
+    to_odd: Annotated[Array, "B M"]
     visible_bits: Bits
-    zeros: Array  # (B, E)
-    rounds: NDArray[
-        np.int64
-    ]  # (3,) counts: rounds, batches, batches that did not converge
+    zeros: Annotated[Array, "B E"]  # nobody
+    counts: Counts  # `infer_deep`: (3,) rounds, batches, batches that did not converge
 
 
 def make_deep(
-    rows: int, visible: int, even: int, odd: int, counts: NDArray | None = None
+    rows: int, visible: int, even: int, odd: int, counts: Counts | None = None
 ) -> Deep:
     """Allocate rows of a deep machine; rounds of mean field are counted in ``counts``
     (3,).
     """
-    shapes = (
-        (rows, visible),
-        (rows, even),
-        (rows, odd),
-        (rows, odd),
-        (rows, even),
-        (rows, odd),
-    )
-    return Deep(
-        *(aligned_empty(shape) for shape in shapes),
-        bits_for(rows, visible, odd),
-        np.zeros((rows, even), np.float32),
-        np.zeros(3, np.int64) if counts is None else counts,
+    if counts is None:
+        counts = np.zeros(3, np.int64)
+    return allocate(
+        Deep,
+        visible_bits=bits_for(rows, visible, odd),
+        counts=counts,
+        B=rows,
+        E=even,
+        M=odd,
+        V=visible,
     )
 
 
 @lean
-def hear_visible(machine: Machine, deep: Deep, binary: bool) -> None:
+def multiply_visible(machine: Machine, deep: Deep, binary: bool) -> None:
     """from_visible = visible @ W[:visible]."""
     W = machine.W[: deep.visible.shape[1]]
-    product_of_rows(deep.visible, deep.visible_bits, W, binary, deep.from_visible)
+    bits, out = deep.visible_bits, deep.from_visible
+    product_of_rows(deep.visible, bits, W, binary, out=out)
 
 
 @lean
@@ -74,25 +68,29 @@ def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int)
     convergence.
 
     ``even`` holds the start, usually the offsets; ``odd`` answers to it first. A round
-    renews even, then odd; the last round is the one in which no mean changed by
+    sets even, then odd; the last round is the one in which no mean changed by
     ``tolerance`` or more. Means that are not numbers have not converged.
     """
-    known = deep.visible.shape[1]
-    W, b, c = machine.W[known:], machine.b[known:], machine.c
+    visible = deep.visible.shape[1]
+    W, b, c = machine.W[visible:], machine.b[visible:], machine.c
     product(deep.even, W, deep.to_odd)  # (B, E) @ (E, M)
-    renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance)
-    for made in range(1, rounds + 1):
+    set_means(deep.to_odd, deep.from_visible, c, mean=deep.odd, tolerance=tolerance)
+    for number in range(1, rounds + 1):
         product_nt(deep.odd, W, deep.to_even)  # (B, M) @ (M, E)
-        moved = renew(deep.to_even, deep.zeros, b, deep.even, tolerance)
+        moved = set_means(
+            deep.to_even, deep.zeros, b, mean=deep.even, tolerance=tolerance
+        )
         product(deep.even, W, deep.to_odd)
-        moved += renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance)
+        moved += set_means(
+            deep.to_odd, deep.from_visible, c, mean=deep.odd, tolerance=tolerance
+        )
         if moved == 0:  # NaN does not move, so that a diverged machine costs one round
-            return made if are_numbers(deep.odd) else rounds + 1
+            return number if are_numbers(deep.odd) else rounds + 1
     return rounds + 1
 
 
 @lean
-def renew(
+def set_means(
     above: Array, below: Array, bias: Array, mean: Array, tolerance: np.float32
 ) -> int:
     """mean = sigmoid(above + below + bias), (rows, units); return how many changed by

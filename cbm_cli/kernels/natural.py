@@ -8,25 +8,24 @@ meet small gradients, and their ratio would be noise.
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.machine import Machine
+from cbm_cli.kernels.memory import Array, Wide, aligned_zeros, allocate
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.step import Gradient, add, ascend, fade
+from cbm_cli.kernels.step import Gradient, add_parameters, ascend, scale_parameters
+from cbm_cli.reference import states as list_states
 
-Wide = NDArray[np.float64]
-
-CENTERED, DIAGONAL, MARGINAL, JOINT = range(
-    4
-)  # Direction.fisher: the centered gradient, or an F
+# Direction.fisher: the centered gradient, or an F
+CENTERED, DIAGONAL, MARGINAL, JOINT = range(4)
 FISHERS = {"diagonal": DIAGONAL, "marginal": MARGINAL, "joint": JOINT}
 # a variance this small, of a pivot relative to the largest one, is 0: nothing moves
 # along it
-FLAT = 1e-12
+NO_VARIANCE = 1e-12
 
 
 class Direction(NamedTuple):
@@ -48,16 +47,20 @@ class Natural(NamedTuple):
     rows: Array  # (B, N) of the data phase
     samples: Array  # (R, N) of the model phase, none if it is exact
     along: Machine  # views of the direction
-    centered: Machine  # the centered gradient, in float64
-    direction: Wide  # (P,), as the three that follow
-    gradient: Wide  # the standard gradient
-    mean: Wide  # <s> under the model
-    sampled: Wide  # <s> of the model phase: of samples, or the mean itself
-    deviation: Wide  # E[s | x] - <s> of a state
+    centered: Machine  # `natural_step`: the centered gradient, in float64
+    direction: Annotated[Wide, "P"]  # `find_direction`
+    gradient: Annotated[Wide, "P"]  # `find_moments`: the standard gradient
+    mean: Annotated[Wide, "P"]  # `find_moments`: <s> under the model
+    # `find_moments`: <s> of the model phase: of samples, or the mean itself
+    sampled: Wide
+    deviation: Annotated[Wide, "P"]  # `find_direction`: E[s | x] - <s> of a state
     states: Wide  # (S, N + 1) all visible states x, and 1
-    p: Wide  # (S,) p(x)
-    q: Wide  # (S + 1, M + 1) E[h | x] and 1, and those of a row
-    F: Wide  # (P, P)
+    p: Annotated[Wide, "S"]  # `find_moments`: p(x)
+    # `find_moments`: (S + 1, M + 1) E[h | x] and 1, and those of a row
+    q: Wide
+    F: Annotated[Wide, "Q Q"]  # `find_direction`; Q = P where F is not diagonal, else 0
+    # `solve`: which of the parameters are solved for
+    solved: Annotated[NDArray[np.bool_], "P"]
 
 
 def make_natural(
@@ -67,20 +70,42 @@ def make_natural(
     model.
     """
     n, m = machine.W.shape
-    size, whole = (n + 1) * (m + 1), how.fisher in (MARGINAL, JOINT)
-    count = 2**n if whole or (exact and how.fisher) else 0
+    size, has_matrix = (n + 1) * (m + 1), how.fisher in (MARGINAL, JOINT)
+    sums_states = has_matrix or (exact and how.fisher != CENTERED)
+    count = 2**n if sums_states else 0
     states = np.ones((count, n + 1))
-    states[:, :n] = (np.arange(count)[:, None] >> np.arange(n)) & 1
-    vectors = np.zeros((6, size))
-    squares = vectors[:2].reshape(2, n + 1, m + 1)
-    along, centered = (
-        Machine(v[:n, :m], v[:n, m], v[n, :m], *machine[3:]) for v in squares
+    if sums_states:
+        states[:, :n] = list_states(n)
+    direction, centered, mean, sampled = aligned_zeros((4, size), np.float64)
+    if exact or not sums_states:
+        sampled = mean
+    return allocate(
+        Natural,
+        how=how,
+        machine=machine,
+        rows=rows,
+        samples=model[: 0 if exact else len(model)],
+        direction=direction,
+        along=_as_machine(direction, machine),
+        centered=_as_machine(centered, machine),
+        mean=mean,
+        sampled=sampled,
+        states=states,
+        q=np.ones((count + 1, m + 1)),
+        P=size,
+        Q=size if has_matrix else 0,
+        S=count,
     )
-    means = vectors[3], vectors[3 if exact or not count else 4], vectors[5]
-    moments = states, np.zeros(count), np.ones((count + 1, m + 1))
-    F = np.zeros((size * whole, size * whole))
-    given = how, machine, rows, model[: 0 if exact else len(model)]
-    return Natural(*given, along, centered, vectors[0], vectors[2], *means, *moments, F)
+
+
+def _as_machine(vector: Wide, machine: Machine) -> Machine:
+    """Views of a vector of all parameters, with the offsets of a machine."""
+    n, m = machine.W.shape
+    matrix = vector.reshape(n + 1, m + 1)
+    W: NDArray = matrix[:n, :m]
+    b: NDArray = matrix[:n, m]
+    c: NDArray = matrix[n, :m]
+    return machine._replace(W=W, b=b, c=c)
 
 
 @lean
@@ -95,7 +120,7 @@ def natural_step(
     if asked.
     """
     how, machine, centered = natural.how, natural.machine, natural.centered
-    fade(centered, np.float32(0))
+    scale_parameters(centered, np.float32(0))
     ascend(centered, gradient, plan, np.float32(1))
     along = centered if how.fisher == CENTERED else natural.along
     if how.fisher != CENTERED:
@@ -107,11 +132,11 @@ def natural_step(
             target = length(centered.W, centered.b, centered.c)
         rate *= np.float32(target / max(length(along.W, along.b, along.c), 1e-30))
     if velocity is None:
-        add(along, machine, rate)
+        add_parameters(along, machine, rate)
     else:
-        fade(velocity, plan.momentum)
-        add(along, velocity, rate)
-        add(velocity, machine, np.float32(1))
+        scale_parameters(velocity, plan.momentum)
+        add_parameters(along, velocity, rate)
+        add_parameters(velocity, machine, np.float32(1))
 
 
 @lean_sum
@@ -132,47 +157,35 @@ def find_moments(natural: Natural) -> None:
     """<s> of the model, over all states if they are summed, and the standard gradient
     <s>_d - <s>_m.
     """
-    gradient, mean, sampled, p, q = (
-        natural.gradient,
-        natural.mean,
-        natural.sampled,
-        natural.p,
-        natural.q,
-    )
+    machine, states = natural.machine, natural.states
+    rows, samples = natural.rows, natural.samples
+    gradient, mean, sampled = natural.gradient, natural.mean, natural.sampled
+    p, q = natural.p, natural.q
+    of_row = q[p.size]
     for k in range(gradient.size):
         gradient[k] = mean[k] = sampled[k] = 0.0
     top, total = -np.inf, 0.0
     for s in range(p.size):
-        p[s] = observe(natural.machine, natural.states[s], q[s], 0.0, mean)
+        p[s] = infer(machine, states[s], q[s])
         top = max(top, p[s])
     for s in range(p.size):
         total += math.exp(p[s] - top)
     for s in range(p.size):
         p[s] = math.exp(p[s] - top) / total
-        observe(natural.machine, natural.states[s], q[s], p[s], mean)
-    for r in range(len(natural.rows)):
-        observe(
-            natural.machine,
-            natural.rows[r],
-            q[p.size],
-            1.0 / len(natural.rows),
-            gradient,
-        )
-    for r in range(len(natural.samples)):
-        observe(
-            natural.machine,
-            natural.samples[r],
-            q[p.size],
-            1.0 / len(natural.samples),
-            sampled,
-        )
+        add_moments(states[s], q[s], p[s], mean)
+    for r in range(len(rows)):
+        infer(machine, rows[r], of_row)
+        add_moments(rows[r], of_row, 1.0 / len(rows), gradient)
+    for r in range(len(samples)):
+        infer(machine, samples[r], of_row)
+        add_moments(samples[r], of_row, 1.0 / len(samples), sampled)
     for k in range(gradient.size):
         gradient[k] -= sampled[k]
 
 
 @lean_sum
-def observe(machine: Machine, x: NDArray, q: Wide, share: float, out: Wide) -> float:
-    """q = E[(h, 1) | x]; out += share (x, 1) q'; return -F(x), in nats."""
+def infer(machine: Machine, x: NDArray, q: Wide) -> float:
+    """q = E[(h, 1) | x]; return -F(x), in nats."""
     W, b, c, score = machine.W, machine.b, machine.c, 0.0
     for j in range(c.size):
         q[j] = c[j]
@@ -184,11 +197,17 @@ def observe(machine: Machine, x: NDArray, q: Wide, share: float, out: Wide) -> f
         e = math.exp(-abs(q[j]))
         score += max(q[j], 0.0) + math.log1p(e)
         q[j] = (1.0 if q[j] >= 0 else e) / (1.0 + e)
-    for i in range(b.size + 1):
-        weight = share * np.float64(x[i]) if i < b.size else share
-        for j in range(q.size if weight != 0 else 0):
-            out[i * q.size + j] += weight * q[j]
     return score
+
+
+@lean_sum
+def add_moments(x: NDArray, q: Wide, weight: float, total: Wide) -> None:
+    """total += weight (x, 1) q', for x (N,) and perhaps more."""
+    n = total.size // q.size - 1
+    for i in range(n + 1):
+        factor = weight * np.float64(x[i]) if i < n else weight
+        for j in range(q.size if factor != 0 else 0):
+            total[i * q.size + j] += factor * q[j]
 
 
 @lean_sum
@@ -200,18 +219,14 @@ def find_direction(natural: Natural) -> None:
     units are independent: Cov(x_i h_j, x_k h_l) = x_i x_k q_j (1 - q_j) for j = l, else
     0.
     """
-    F, mean, deviation, columns = (
-        natural.F,
-        natural.mean,
-        natural.deviation,
-        natural.q.shape[1],
-    )
+    F, mean, deviation = natural.F, natural.mean, natural.deviation
+    columns, fisher = natural.q.shape[1], natural.how.fisher
     for k in range(mean.size):
         natural.direction[k] = natural.gradient[k]
-    if natural.how.fisher == DIAGONAL:
+    if fisher == DIAGONAL:
         for k in range(mean.size):
             variance = mean[k] * (1.0 - mean[k]) + natural.how.damping
-            natural.direction[k] *= 1.0 / variance if variance > FLAT else 0.0
+            natural.direction[k] *= 1.0 / variance if variance > NO_VARIANCE else 0.0
         return
     F[:] = 0.0
     for s in range(natural.p.size):
@@ -219,20 +234,20 @@ def find_direction(natural: Natural) -> None:
         for a in range(mean.size):
             deviation[a] = x[a // columns] * q[a % columns] - mean[a]
         for a in range(mean.size):
-            row, share = F[a], p * deviation[a]
+            row, factor = F[a], p * deviation[a]
             for b in range(mean.size):
-                row[b] += share * deviation[b]
-        for i in range(x.size if natural.how.fisher == JOINT else 0):
+                row[b] += factor * deviation[b]
+        for i in range(x.size if fisher == JOINT else 0):
             for k in range(x.size if x[i] != 0 else 0):
                 for j in range(columns - 1 if x[k] != 0 else 0):
                     F[i * columns + j, k * columns + j] += p * q[j] * (1.0 - q[j])
     for a in range(mean.size):
         F[a, a] += natural.how.damping
-    solve(F, natural.direction)
+    solve(F, natural.direction, natural.solved)
 
 
 @lean_sum
-def solve(F: Wide, y: Wide) -> None:
+def solve(F: Wide, y: Wide, solved: NDArray[np.bool_]) -> None:
     """y = F^-1 y by Gauss-Jordan elimination, which uses F up.
 
     Close to the data a machine has fewer directions than parameters: pivots come in the
@@ -241,11 +256,12 @@ def solve(F: Wide, y: Wide) -> None:
     """
     least = 0.0
     for a in range(y.size):
-        least = max(least, FLAT * F[a, a])
+        solved[a] = False
+        least = max(least, NO_VARIANCE * F[a, a])
     while True:
         best, pivot = 0, least
         for a in range(y.size):
-            if F[a, a] > pivot:
+            if not solved[a] and F[a, a] > pivot:
                 best, pivot = a, F[a, a]
         if not pivot > least:
             break
@@ -253,11 +269,11 @@ def solve(F: Wide, y: Wide) -> None:
         for b in range(y.size):
             F[best, b] /= pivot
         for a in range(y.size):
-            share = F[a, best] if a != best else 0.0
-            y[a] -= share * y[best]
+            factor = F[a, best] if a != best else 0.0
+            y[a] -= factor * y[best]
             for b in range(y.size):
-                F[a, b] -= share * F[best, b]
-        F[best, best] = -1.0  # solved for
+                F[a, b] -= factor * F[best, b]
+        solved[best] = True
     for a in range(y.size):
-        if F[a, a] != -1.0:
+        if not solved[a]:
             y[a] = 0.0

@@ -20,19 +20,19 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 _8 = np.uint32(8)
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+# what is added to the two words of the key in each of the ten rounds
+_KEY_0 = tuple(np.uint64(0x9E3779B9 * k) for k in range(10))
+_KEY_1 = tuple(np.uint64(0xBB67AE85 * k) for k in range(10))
 
 
 @inlined
-def _round(c0, c1, c2, c3, k0, k1):
+def _round(counter, k0, k1):
+    c0, c1, c2, c3 = counter
     p0 = _M0 * c0
     p1 = _M1 * c2
-    return (
-        (p1 >> _32) ^ c1 ^ (k0 & _LOW),
-        p1 & _LOW,
-        (p0 >> _32) ^ c3 ^ (k1 & _LOW),
-        p0 & _LOW,
-    )
+    first = (p1 >> _32) ^ c1 ^ (k0 & _LOW)
+    third = (p0 >> _32) ^ c3 ^ (k1 & _LOW)
+    return first, p1 & _LOW, third, p0 & _LOW
 
 
 @inlined
@@ -46,36 +46,18 @@ def philox_block(
     than 32 bits.
     """
     k0, k1 = seed & _LOW, seed >> _32
-    c0, c1, c2, c3 = (
-        np.uint64(block) & _LOW,
-        np.uint64(update) & _LOW,
-        np.uint64(site) & _LOW,
-        np.uint64(update) >> _32,
-    )
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0, k1 + _W1)
-    c0, c1, c2, c3 = _round(
-        c0, c1, c2, c3, k0 + _W0 * np.uint64(2), k1 + _W1 * np.uint64(2)
-    )
-    c0, c1, c2, c3 = _round(
-        c0, c1, c2, c3, k0 + _W0 * np.uint64(3), k1 + _W1 * np.uint64(3)
-    )
-    c0, c1, c2, c3 = _round(
-        c0, c1, c2, c3, k0 + _W0 * np.uint64(4), k1 + _W1 * np.uint64(4)
-    )
-    c0, c1, c2, c3 = _round(
-        c0, c1, c2, c3, k0 + _W0 * np.uint64(5), k1 + _W1 * np.uint64(5)
-    )
-    c0, c1, c2, c3 = _round(
-        c0, c1, c2, c3, k0 + _W0 * np.uint64(6), k1 + _W1 * np.uint64(6)
-    )
-    c0, c1, c2, c3 = _round(
-        c0, c1, c2, c3, k0 + _W0 * np.uint64(7), k1 + _W1 * np.uint64(7)
-    )
-    c0, c1, c2, c3 = _round(
-        c0, c1, c2, c3, k0 + _W0 * np.uint64(8), k1 + _W1 * np.uint64(8)
-    )
-    return _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(9), k1 + _W1 * np.uint64(9))
+    low, high = np.uint64(update) & _LOW, np.uint64(update) >> _32
+    counter = np.uint64(block) & _LOW, low, np.uint64(site) & _LOW, high
+    counter = _round(counter, k0, k1)
+    counter = _round(counter, k0 + _KEY_0[1], k1 + _KEY_1[1])
+    counter = _round(counter, k0 + _KEY_0[2], k1 + _KEY_1[2])
+    counter = _round(counter, k0 + _KEY_0[3], k1 + _KEY_1[3])
+    counter = _round(counter, k0 + _KEY_0[4], k1 + _KEY_1[4])
+    counter = _round(counter, k0 + _KEY_0[5], k1 + _KEY_1[5])
+    counter = _round(counter, k0 + _KEY_0[6], k1 + _KEY_1[6])
+    counter = _round(counter, k0 + _KEY_0[7], k1 + _KEY_1[7])
+    counter = _round(counter, k0 + _KEY_0[8], k1 + _KEY_1[8])
+    return _round(counter, k0 + _KEY_0[9], k1 + _KEY_1[9])
 
 
 @lean

@@ -1,26 +1,16 @@
 """All states of the smaller side, for the exact model phase and log Z by Gray code."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import allocating, lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine, Rows, aligned_empty
-from cbm_cli.kernels.products import (
-    Bits,
-    bits_for,
-    product,
-    product_nt,
-    product_of_rows,
-    worth_packing,
-)
-from cbm_cli.kernels.sharing import share_out
-from cbm_cli.kernels.units import sigmoid, sum_of_softplus
-
-Wide = NDArray[np.float64]
+from cbm_cli.kernels.dense import product, product_nt
+from cbm_cli.kernels.machine import Machine
+from cbm_cli.kernels.memory import Array, Wide, allocate
+from cbm_cli.kernels.units import sigmoid
+from cbm_cli.reference import states as list_states
 
 # The model phase
 
@@ -30,22 +20,21 @@ class AllStates(NamedTuple):
     has its means.
     """
 
-    x: Array  # (R, N)
+    x: Array  # (R, N) `weigh_all_states`, if it is the larger side; as is h
     h: Array  # (R, M)
-    weight: Array  # (R,) their probabilities
-    activation: Array  # (R, units of the larger side)
-    log_weight: Wide  # (R,)
+    weight: Array  # (R,) `weigh_all_states`: the probabilities of the rows
+    activation: Annotated[Array, "R larger"]  # `weigh_all_states`
+    log_weight: Annotated[Wide, "R"]  # `imply_means`
 
 
 def make_all_states(x: Array, h: Array, weight: Array) -> AllStates:
     """List the states of the smaller side in x or h; the weight (R,) gets their
     probabilities.
     """
-    states, means = (h, x) if h.shape[1] <= x.shape[1] else (x, h)
-    states[:] = (np.arange(len(states))[:, None] >> np.arange(states.shape[1])) & 1
-    return AllStates(
-        x, h, weight, aligned_empty(means.shape), np.empty(len(states), np.float64)
-    )
+    n, m = x.shape[1], h.shape[1]
+    smaller = h if m <= n else x
+    smaller[:] = list_states(min(n, m), np.float32)
+    return allocate(AllStates, x=x, h=h, weight=weight, R=len(x), larger=max(n, m))
 
 
 @lean
@@ -57,19 +46,20 @@ def weigh_all_states(machine: Machine, states: AllStates | None) -> None:
         return
     x, h, weight = states.x, states.h, states.weight
     W, b, c = machine.W, machine.b, machine.c
+    activation, log_weights = states.activation, states.log_weight
     if c.size <= b.size:
-        product_nt(h, W, states.activation)  # (R, M) @ (M, N)
-        imply_means(h, c, states.activation, b, states.log_weight, x)
+        product_nt(h, W, activation)  # (R, M) @ (M, N)
+        imply_means(h, c, activation, b, log_weight=log_weights, means=x)
     else:
-        product(x, W, states.activation)  # (R, N) @ (N, M)
-        imply_means(x, b, states.activation, c, states.log_weight, h)
+        product(x, W, activation)  # (R, N) @ (N, M)
+        imply_means(x, b, activation, c, log_weight=log_weights, means=h)
     largest, total = -np.inf, 0.0
-    for value in states.log_weight:
-        largest = max(largest, value)
-    for value in states.log_weight:
-        total += math.exp(value - largest)
+    for log_weight in log_weights:
+        largest = max(largest, log_weight)
+    for log_weight in log_weights:
+        total += math.exp(log_weight - largest)
     for r in range(weight.size):
-        weight[r] = math.exp(states.log_weight[r] - largest) / total
+        weight[r] = math.exp(log_weights[r] - largest) / total
 
 
 @lean
@@ -100,7 +90,6 @@ _LOW_BITS = 10  # states walked by products before exp(activation) is computed a
 # |activation| up to which exp(activation) and its products stay far from overflow
 _SAFE = 300.0
 _LARGEST_LOG = 690.0  # of a product of factors in float64
-BLOCK = 224  # rows of data widened at a time
 
 
 @lean
@@ -164,15 +153,15 @@ class GrayWork(NamedTuple):
     float64.
     """
 
-    b: Wide  # (n,)
+    b: Wide  # (n,) `log_z_of`, as are the next four
     c: Wide  # (m,)
     columns: Wide  # (m, n) W'
     # (low bits, n) exp(w_ij), what switching a unit on multiplies exp(activation_i) by
     rising: Wide
     falling: Wide
     still: Wide  # (n,) ones
-    activation: Wide  # (n,)
-    z: Wide  # (n,) exp(activation)
+    activation: Wide  # (n,) `activate`
+    z: Wide  # (n,) `walk_gray_code`: exp(activation)
 
 
 @allocating
@@ -180,14 +169,15 @@ def make_gray(n_visible: int, n_hidden: int) -> GrayWork:
     """Allocate a walk for the partition function."""
     n, m = max(n_visible, n_hidden), min(n_visible, n_hidden)
     low = min(m, _LOW_BITS)
-    machine = np.empty(n), np.empty(m), np.empty((m, n))
     return GrayWork(
-        *machine,
-        np.empty((low, n)),
-        np.empty((low, n)),
-        np.ones(n),
-        np.empty(n),
-        np.empty(n),
+        b=np.empty(n),
+        c=np.empty(m),
+        columns=np.empty((m, n)),
+        rising=np.empty((low, n)),
+        falling=np.empty((low, n)),
+        still=np.ones(n),
+        activation=np.empty(n),
+        z=np.empty(n),
     )
 
 
@@ -205,13 +195,13 @@ def log_partition(W: Array, b: Array, c: Array) -> float:
 def log_z_of(W: Array, b: Array, c: Array, work: GrayWork) -> float:
     """`log_partition` in work arrays."""
     turned = c.size > b.size
-    for i in range(b.size):
-        for j in range(c.size):
-            column, row = (i, j) if turned else (j, i)
-            work.columns[column, row] = W[i, j]
-    for biases, own in ((work.b, c if turned else b), (work.c, b if turned else c)):
-        for i in range(biases.size):
-            biases[i] = own[i]
+    larger, smaller = (c, b) if turned else (b, c)
+    for i in range(larger.size):
+        work.b[i] = larger[i]
+    for j in range(smaller.size):
+        work.c[j] = smaller[j]
+        for i in range(larger.size):
+            work.columns[j, i] = W[j, i] if turned else W[i, j]
     for j in range(work.rising.shape[0]):
         for i in range(work.b.size):
             work.rising[j, i] = math.exp(work.columns[j, i])
@@ -252,165 +242,12 @@ def walk_gray_code(work: GrayWork) -> float:
                 score = bias + add_and_score(work.activation, work.columns[j], sign)
             else:
                 factor = work.rising[j] if sign > 0 else work.falling[j]
-                score = bias + multiply_and_score(
-                    work.z, work.still if sign == 0 else factor, run
-                )
+                if sign == 0:
+                    factor = work.still
+                score = bias + multiply_and_score(work.z, factor, run)
             if score > peak:
                 total = total * math.exp(peak - score) + 1.0
                 peak = score
             else:
                 total += math.exp(score - peak)
     return peak + math.log(total)
-
-
-# Log-likelihoods
-
-
-def mean_log_likelihood(
-    W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float
-) -> float:
-    """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are
-    binary.
-    """
-    size, (n, m) = min(BLOCK, len(rows)), W.shape
-    scores = np.empty(-(-len(rows) // size))
-
-    def make() -> Callable[[int], None]:
-        work = aligned_empty((size, n)), aligned_empty((size, m)), bits_for(size, n, m)
-
-        def score(k: int) -> None:
-            block = rows[k * size : (k + 1) * size]
-            scores[k] = sum_of_scores((W, b, c), block, np.float32(unit), *work)
-
-        return score
-
-    share_out(range(len(scores)), make)
-    return float(np.add.accumulate(scores)[-1]) / len(rows) - log_z
-
-
-@lean
-def sum_of_scores(
-    plain: tuple[Array, Array, Array],
-    rows: Rows,
-    unit: np.float32,
-    x: Array,
-    activation: Array,
-    bits: Bits,
-) -> float:
-    """Sum over the rows of log sum_h exp(-E(x, h)), block by block;
-    `reference.free_energy`.
-    """
-    (W, b, c), total, block = plain, 0.0, x.shape[0]
-    for start in range(0, rows.shape[0], block):
-        size = min(block, rows.shape[0] - start)
-        for r in range(block):
-            for i in range(b.size):
-                x[r, i] = unit * rows[start + r, i] if r < size else np.float32(0)
-        product_of_rows(x, bits, W, unit == 1, activation)  # (R, N) @ (N, M)
-        total += unnormalised_log_likelihood(x[:size], activation[:size], b, c)
-    return total
-
-
-@lean_sum
-def unnormalised_log_likelihood(
-    x: Array, activation: Array, b: Array, c: Array
-) -> float:
-    """Sum over rows of log sum_h exp(-E(x, h)) = x'b + sum_j log(1 + exp(activation_j +
-    c_j)).
-    """
-    total = 0.0
-    for r in range(x.shape[0]):
-        for i in range(b.size):
-            total += np.float64(x[r, i]) * b[i]
-        total += sum_of_softplus(activation[r], c, np.float32(1))
-    return total
-
-
-# Evaluations while a machine trains: Python around one takes twenty times as long as
-# the arithmetic at 9 x 4
-
-_MOST_BITS = (
-    12  # of states: with more of them Python takes a small share of an evaluation
-)
-
-
-class Exact(NamedTuple):
-    """Rows of all parts, and work arrays of their log-likelihoods."""
-
-    rows: Rows  # (n, N)
-    ends: NDArray[
-        np.int64
-    ]  # (parts + 1,) where the parts begin in the rows, and their number
-    unit: np.float32
-    gray: GrayWork
-    x: Array  # (R, N) a block of rows
-    activation: Array  # (R, M)
-    bits: Bits
-    watched: int  # the part whose best value Python wants to see, or -1
-
-
-def make_exact(
-    parts: Sequence[Rows], unit: float, m: int, watched: int
-) -> Exact | None:
-    """Allocate what evaluations of a machine of m hidden units need; None for one that
-    is not small.
-    """
-    n, sizes = parts[0].shape[1], [min(BLOCK, len(rows)) for rows in parts]
-    if min(n, m) > _MOST_BITS or any(worth_packing(size, n, m) for size in sizes):
-        return None
-    return Exact(
-        np.concatenate(parts),
-        np.cumsum([0, *map(len, parts)]),
-        np.float32(unit),
-        make_gray(n, m),
-        *(aligned_empty((max(sizes), units)) for units in (n, m)),
-        bits_for(0, n, m),
-        watched,
-    )
-
-
-@lean
-def evaluate_exactly(
-    machine: Machine, exact: Exact, best: float, values: NDArray[np.float64]
-) -> bool:
-    """Fill in the mean log-likelihoods (parts,) in nats, and return whether Python need
-    not look at them.
-
-    It needs to if a number is not finite, if a value is rounded to more than 0, or if
-    that of the watched part is better than ``best``.
-    """
-    if not is_finite(machine):
-        return False
-    W, b, c = machine.W, machine.b, machine.c
-    log_z = log_z_of(W, b, c, exact.gray)
-    for part in range(values.size):
-        rows = exact.rows[exact.ends[part] : exact.ends[part + 1]]
-        size = min(BLOCK, rows.shape[0])
-        given = (W, b, c), rows, exact.unit
-        total = sum_of_scores(
-            *given, exact.x[:size], exact.activation[:size], exact.bits
-        )
-        values[part] = total / rows.shape[0] - log_z
-        if not -np.inf < values[part] <= 0 or (
-            part == exact.watched and values[part] > best
-        ):
-            return False
-    return True
-
-
-@lean
-def is_finite(machine: Machine) -> bool:
-    """Whether the machine and its offsets are finite; then so is all else that training
-    keeps.
-    """
-    for numbers in (
-        machine.W.reshape(-1),
-        machine.b,
-        machine.c,
-        machine.mu,
-        machine.lam,
-    ):
-        for value in numbers:
-            if not np.isfinite(value):
-                return False
-    return True

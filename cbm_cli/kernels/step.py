@@ -1,25 +1,30 @@
 """The gradient step of any machine: centered, with weight decay and momentum."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.machine import Machine
+from cbm_cli.kernels.memory import Array, Counts, allocate
 from cbm_cli.kernels.plan import Plan
 
 
 class Gradient(NamedTuple):
     """The gradient without offsets: <.>_d - <.>_m of x h', x and h; of an auto encoder
-    that of the cost.
+    that of the cost. `gather_gradient` writes it.
     """
 
-    W: Array  # (N, M)
-    x: Array  # (N,)
-    h: Array  # (M,)
-    spans: NDArray[np.int64]  # (N, 2) `Plan.spans`
-    along_mu: Array  # (M,) the step of W times mu
+    W: Annotated[Array, "N M"]
+    x: Annotated[Array, "N"]
+    h: Annotated[Array, "M"]
+    spans: Counts  # (N, 2) `Plan.spans`
+    along_mu: Annotated[Array, "M"]  # `ascend`: the step of W times mu
+
+
+def make_gradient(spans: Counts, m: int) -> Gradient:
+    """Allocate a gradient of N visible units that have ``spans``, and m hidden ones."""
+    return allocate(Gradient, spans=spans, N=len(spans), M=m)
 
 
 @lean
@@ -40,15 +45,14 @@ def step(
     `reference.plain_step`.
     """
     if plan.l1 > 0 or plan.l2 > 0:
-        decay_weights(
-            machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1)
-        )
+        sign = np.float32(1) if rate > 0 else np.float32(-1)
+        decay_weights(machine.W, gradient.W, plan, sign)
     if velocity is None:
         ascend(machine, gradient, plan, rate)
     else:
-        fade(velocity, plan.momentum)
+        scale_parameters(velocity, plan.momentum)
         ascend(velocity, gradient, plan, rate)
-        add(velocity, machine, np.float32(1))
+        add_parameters(velocity, machine, np.float32(1))
 
 
 @lean_sum
@@ -61,9 +65,9 @@ def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -
     rows.
     """
     W, b, c, mu, lam = machine
-    along_mu = (
-        gradient.along_mu
-    )  # c takes the sum: each addition to c is rounded at the size of c
+    spans = gradient.spans
+    # c takes the sum: each addition to c is rounded at the size of c
+    along_mu = gradient.along_mu
     for j in range(along_mu.size):
         along_mu[j] = 0
     for i in range(b.size):
@@ -71,9 +75,8 @@ def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -
         # Doubled activations double what the biases make up for: to_hidden (x - mu) W
         # must stay 0 at x = mu.
         mu_up, along_lam = plan.to_hidden * mu_i, np.float32(0)
-        for j in range(
-            np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])
-        ):  # connected units
+        first, after_last = np.uint64(spans[i, 0]), np.uint64(spans[i, 1])
+        for j in range(first, after_last):  # connected units
             change = rate * (along[j] - mu_i * gradient.h[j] - x_i * lam[j])
             row[j] += change  # Eq. (13)
             along_mu[j] += change * mu_up
@@ -96,7 +99,7 @@ def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> No
 
 
 @lean
-def fade(machine: Machine, factor: np.float32) -> None:
+def scale_parameters(machine: Machine, factor: np.float32) -> None:
     """Multiply W, b and c by a factor."""
     for i in range(machine.b.size):
         machine.b[i] *= factor
@@ -107,7 +110,7 @@ def fade(machine: Machine, factor: np.float32) -> None:
 
 
 @lean
-def add(change: Machine, machine: Machine, factor: np.float32) -> None:
+def add_parameters(change: Machine, machine: Machine, factor: np.float32) -> None:
     """Add ``factor`` times W, b and c of ``change`` to a machine."""
     for i in range(machine.b.size):
         machine.b[i] += factor * change.b[i]

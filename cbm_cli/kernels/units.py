@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from cbm_cli.kernels.compiling import lean, lean_fused, lean_sum, merged
-from cbm_cli.kernels.machine import Array
+from cbm_cli.kernels.memory import Array
 
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693145751953125)
@@ -46,7 +46,8 @@ def exponential(x: np.float32) -> np.float32:
     rounded = x * _LOG2E + _ROUND
     n = rounded - _ROUND
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-    series = _ONE + r * (_ONE + r * (_C2 + r * (_C3 + r * (_C4 + r * (_C5 + r * _C6)))))
+    high = _C4 + r * (_C5 + r * _C6)
+    series = _ONE + r * (_ONE + r * (_C2 + r * (_C3 + r * high)))
     return series * _power_of_two(rounded)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from cbm_cli.kernels.machine import Array, Machine
-from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
+from cbm_cli.kernels.machine import Machine
+from cbm_cli.kernels.mean_field import make_deep, mean_field, multiply_visible
+from cbm_cli.kernels.memory import Array
 from cbm_cli.kernels.plan import ROUNDS, TOLERANCE
 from cbm_cli.machines.models import Flat
 from cbm_cli.reference import energy, entropy
@@ -42,7 +43,7 @@ def posterior_of(
     work.even[:] = machine.start
     plain = Machine(W=machine.W, b=machine.b, c=c, mu=machine.b, lam=c)
     is_binary = ((x == 0) | (x == 1)).all()
-    hear_visible(plain, work, bool(is_binary))
+    multiply_visible(plain, work, bool(is_binary))
     if not machine.is_deep:
         odd = expit(work.from_visible + c)
         return Posterior(deep=work.even, odd=odd, unsettled=0)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
-from cbm_cli.kernels.machine import Array, Rows
+from cbm_cli.kernels.memory import Array, Rows
 from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import Values, posterior_of

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from cbm_cli.kernels.annealing import anneal, make_walks
-from cbm_cli.kernels.machine import Array
-from cbm_cli.kernels.products import LITTLE_WORK
+from cbm_cli.kernels.bits.packing import LITTLE_WORK
+from cbm_cli.kernels.memory import Array
 from cbm_cli.kernels.sharing import CORES, share_out
 from cbm_cli.machines import streams
 

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
-from cbm_cli.kernels.machine import Array
+from cbm_cli.kernels.memory import Array
 from cbm_cli.machines.models import Flat
 from cbm_cli.reference import entropy, free_energy, softplus, states
 

@@ -17,7 +17,7 @@ from cbm_cli import reference as ref
 from cbm_cli.kernels.machine import Machine
 from cbm_cli.kernels.natural import (
     FISHERS,
-    FLAT,
+    NO_VARIANCE,
     Direction,
     find_direction,
     find_moments,
@@ -53,8 +53,8 @@ def _state_blocks(width: int) -> Iterator[Wide]:
     lowest bit.
     """
     for first in range(0, 2**width, BLOCK):
-        numbers = np.arange(first, min(first + BLOCK, 2**width))
-        yield ((numbers[:, None] >> np.arange(width)) & 1).astype(np.float64)
+        last = min(first + BLOCK, 2**width)
+        yield ref.states(width, first=first, last=last)
 
 
 def exact_moments(W: Wide, b: Wide, c: Wide) -> ByParameter:
@@ -151,7 +151,7 @@ def natural_gradient(
     if fisher == "diagonal":
         p = exact_moments(W, b, c).flat()
         variances = p * (1 - p) + damping  # of binary variables
-        moves = variances > FLAT
+        moves = variances > NO_VARIANCE
         step = gradient.flat() / np.where(moves, variances, 1)
         return gradient.shaped(np.where(moves, step, 0))
     n, m = W.shape[-2:]

@@ -17,9 +17,11 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.auto_encoder import summed_cost
-from cbm_cli.kernels.machine import Array, Rows, State
+from cbm_cli.kernels.likelihood import mean_log_likelihood
+from cbm_cli.kernels.machine import State
+from cbm_cli.kernels.memory import Array, Rows
 from cbm_cli.kernels.plan import ROUNDS, TOLERANCE, Plan, plain_plan
-from cbm_cli.kernels.states import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import (
     Values,

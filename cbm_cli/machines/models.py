@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.machine import Layout, Machine
+from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.machine import Machine
 
 KINDS = ("rbm", "dbm", "auto-encoder")
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.machine import Array, Layout, Rows
+from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.memory import Array, Rows
 from cbm_cli.kernels.plan import ROUNDS, TOLERANCE
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import posterior_of

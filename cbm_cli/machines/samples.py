@@ -19,7 +19,8 @@ from scipy.special import expit, softmax
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler
-from cbm_cli.kernels.machine import Array, Machine, Rows
+from cbm_cli.kernels.machine import Machine
+from cbm_cli.kernels.memory import Array, Rows
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.sampling import advance_chains, make_chains
 from cbm_cli.machines import streams

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.machine import State, aligned
+from cbm_cli.kernels.machine import State
+from cbm_cli.kernels.memory import aligned
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.auto_encoder import EncoderTraining
 from cbm_cli.kernels.compiling import specialised
+from cbm_cli.kernels.likelihood import Exact, evaluate_exactly, make_exact
 from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.kernels.natural import CENTERED, FISHERS, Direction
-from cbm_cli.kernels.states import Exact, evaluate_exactly, make_exact
 from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import machine_arrays

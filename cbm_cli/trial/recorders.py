@@ -16,8 +16,9 @@ from scipy.special import expit
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
+from cbm_cli.kernels.likelihood import mean_log_likelihood
 from cbm_cli.kernels.machine import Trail, empty_trail
-from cbm_cli.kernels.states import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines import limits
 from cbm_cli.machines.gradients import (
     BLOCK,

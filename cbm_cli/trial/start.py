@@ -15,7 +15,9 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings, SlidingFactor
 from cbm_cli.kernels import plan as codes
-from cbm_cli.kernels.machine import Layout, State, aligned, pairs_of
+from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.machine import State, pairs_of
+from cbm_cli.kernels.memory import aligned
 from cbm_cli.kernels.plan import OffsetPlan, Plan
 from cbm_cli.letters import LETTERS, Letter
 from cbm_cli.machines import streams

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.kernels.bits import worth_packing
 from cbm_cli.kernels.machine import pairs_of
-from cbm_cli.kernels.products import worth_packing
 from cbm_cli.letters import LETTERS
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.trial.checks import check

@@ -10,14 +10,8 @@ import sys
 
 import numpy as np
 import pytest
-from cbm_cli.kernels import products
-from cbm_cli.kernels.products import (
-    bits_product,
-    hold,
-    make_bits,
-    pack_columns,
-    pack_rows,
-)
+from cbm_cli.kernels.bits import bits_product, hold, pack_columns, products
+from cbm_cli.kernels.bits.packing import make_bits, pack_rows
 from numpy.testing import assert_allclose, assert_array_equal
 
 DENSITIES = (0, 0.01, 0.13, 0.5, 0.9, 1)
@@ -150,7 +144,7 @@ def test_products_of_binary_rows_add_in_an_order_that_shapes_and_units_alone_dec
                 bits, np.full_like(given, np.nan) if shared else given, turned, out
             )
         assert outs[0].tobytes() == outs[1].tobytes()
-        way = WAYS[products._way(bits, given, turned, 0, out)]
+        way = WAYS[products.way_of(bits, given, turned, 0, out)]
         some = [0, rows // 7, rows - 1]
         expected = np.stack([way(row, W) for row in x[some]])
         assert_array_equal(

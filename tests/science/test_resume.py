@@ -9,7 +9,7 @@ import pytest
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import specialised
-from cbm_cli.kernels.states import evaluate_exactly, make_exact
+from cbm_cli.kernels.likelihood import evaluate_exactly, make_exact
 from cbm_cli.results import Outcome, Store
 from cbm_cli.trial import learner
 from cbm_cli.trial import loop as trial_loop

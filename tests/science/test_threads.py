@@ -10,8 +10,8 @@ import pytest
 from cbm_cli.kernels import sharing
 from cbm_cli.kernels.annealing import make_walks
 from cbm_cli.kernels.computer import libraries
+from cbm_cli.kernels.likelihood import mean_log_likelihood
 from cbm_cli.kernels.sharing import CORES, share_out, using_cores
-from cbm_cli.kernels.states import mean_log_likelihood
 from cbm_cli.machines import estimates
 from cbm_cli.machines.estimates import ais
 from cbm_cli.machines.threads import one_thread

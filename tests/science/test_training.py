@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.kernels.machine import Machine, aligned, aligned_empty
+from cbm_cli.kernels.machine import Machine
+from cbm_cli.kernels.memory import aligned, aligned_zeros
 from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT
 from cbm_cli.kernels.step import Gradient, ascend
 from cbm_cli.trial.learner import Learner
@@ -167,7 +168,7 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
     mu, lam, dx, dh = (np.float32(rng.random(units)) for units in (n, m, n, m))
     dW, dx, dh = np.float32(rng.normal(0, 0.01, (n, m))), dx / 50, dh / 50
     its, machine = plan((n, m), 1), Machine(*map(aligned, (W, b, c, mu, lam)))
-    gradient = Gradient(*map(aligned, (dW, dx, dh)), its.spans, aligned_empty(m))
+    gradient = Gradient(*map(aligned, (dW, dx, dh)), its.spans, aligned_zeros(m))
     ascend(machine, gradient, its, np.float32(rate))
     dW, dx, dh, mu, lam = wide((dW, dx, dh, mu, lam))
     centered = dW - np.outer(mu, dh) - np.outer(dx, lam)
@@ -177,7 +178,7 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
 
 def test_work_arrays_begin_at_a_cache_line():
     for array in (
-        *map(aligned_empty, (1, 17, (3, 5), (100, 784))),
+        *map(aligned_zeros, (1, 17, (3, 5), (100, 784))),
         aligned(np.arange(15.0)),
     ):
         assert array.ctypes.data % 64 == 0
