@@ -43,6 +43,7 @@ def made_results(
     diverged=(),
     column="train_log_likelihood",
     seconds=lambda run, trial: 5.0 + 2 * trial,
+    most=None,
     **table,
 ):
     """Results of one experiment, whose cells have functions from (update, trial) to
@@ -67,6 +68,8 @@ def made_results(
     ]
     known = {f"{column}_{end}": [*map(of, curves)] for end, of in ENDS.items()}
     known |= {"experiment": "e", "n_train": 16}
+    if most:  # the proved limit of each trial's final value
+        known[f"{column}_at_most_final"] = [most(it) for it in frame["trial"]]
     known["seconds"] = [seconds(run, trial) for run, trial in frame.to_numpy()]
     known |= {"evaluate_runs": 40, "evaluate_method": "ais" if effective else "exact"}
     known["diverged"] = np.where(frame["trial"].isin(diverged), 500.0, nan)
@@ -811,6 +814,19 @@ def test_finals_show_each_trial_twice_with_quartiles_and_say_which_is_which():
     for bar, middle in zip(axes.lines[::2], axes.lines[1::2], strict=True):
         assert_allclose(bar.get_ydata(), np.quantile(expected, [0.25, 0.75]))
         assert_allclose(middle.get_ydata(), [np.median(expected)] * 2)
+
+
+def test_final_values_that_are_limits_have_open_markers():
+    most = lambda trial: rising(1000, trial) if trial == 2 else 0.0  # noqa: E731
+    options = {"statistic": "final"}
+    picture = picture_of([cell()], options, kind="finals", most=most)
+    (axes,) = picture.figure.axes
+    (cloud,) = axes.collections
+    is_open = (cloud.get_facecolor() == 1).all(axis=1)
+    assert [*is_open] == [False, False, True, False]
+    assert picture.figure.legends == []
+    assert "final values on the right" not in picture.caption
+    assert "1 of 4 trials are doubtful or disproved" in picture.caption
 
 
 def test_markers_of_settings_are_open_where_half_of_the_trials_are_doubtful():
