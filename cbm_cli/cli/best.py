@@ -56,7 +56,7 @@ def _print(machine: BestMachine) -> None:
     """Print the name of a machine, and a note on its value and its settings."""
     from cbm_cli.results import Metric
 
-    if machine.machine is None:
+    if machine.machine is None or machine.value is None:
         note(f"{machine.data}: no trial has a finite {machine.metric}")
         return
     say(machine.machine)

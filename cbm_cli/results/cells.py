@@ -76,15 +76,22 @@ class Trials:
     """
 
     def __init__(self, frame: "pd.DataFrame", store: Store) -> None:
-        none = np.full(len(frame), np.nan)
         self.frame, self.store = frame, store
-        self.numbers = cache(
-            lambda name: frame[name].to_numpy(float) if name in frame else none
-        )
-        self.read = lru_cache(2)(
-            lambda kind, run_id, numbers: getattr(store, kind)(run_id, numbers)
-        )
+        self.numbers = cache(self._numbers)
+        self.read = lru_cache(2)(self._read)
         self.diverged = ~np.isnan(self.numbers("diverged"))
+
+    def _numbers(self, name: str) -> Floats:
+        if name in self.frame:
+            return self.frame[name].to_numpy(float)
+        return np.full(len(self.frame), np.nan)
+
+    def _read(
+        self, kind: str, run_id: str, numbers: tuple[int, ...]
+    ) -> "list[pd.DataFrame]":
+        if kind == "curves":
+            return self.store.curves(run_id, numbers)
+        return self.store.records(run_id, numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,30 +141,28 @@ class Cell:
     @cached_property
     def scale(self) -> Floats:
         """The factor for nats per row."""
-        metric, scale, _ = self.measure
-        is_total = scale == "total" and metric.better
-        return self._column(f"n_{metric.part}") if is_total else np.ones(len(self.rows))
+        metric = self.measure.metric
+        if self.measure.scale == "total" and metric.better:
+            return self._column(f"n_{metric.part}")
+        return np.ones(len(self.rows))
 
     def _of_all(self, statistic: str) -> Floats:
         if statistic == MAX_OF_MEAN:
             return self._possible(self._at_best_mean[0])
-        values = self._column(
-            statistic_column(self.trials.frame, self.measure.metric, statistic)
-        )
+        metric = self.measure.metric
+        values = self._column(statistic_column(self.trials.frame, metric, statistic))
         if self.evaluated:
-            most = self._column(self._limit)
-            values = np.where(self._flagged & (values > most), most, values)
+            limits = self._column(self._limit)
+            values = np.where(self._flagged & (values > limits), limits, values)
         return self._possible(values * self.scale)
 
     def _possible(self, values: Any) -> Any:
         """Values of which no log-likelihood is above 0: for rows in [0, 1], log p(x) is
         never so.
         """
-        return np.where(
-            np.isfinite(values) & (self.measure.metric.better > 0),
-            np.fmin(values, 0.0),
-            values,
-        )
+        if self.measure.metric.better <= 0:
+            return values
+        return np.where(np.isfinite(values), np.fmin(values, 0.0), values)
 
     @property
     def _flagged(self) -> NDArray[np.bool_]:
@@ -168,21 +173,21 @@ class Cell:
     @property
     def _limit(self) -> str:
         """The column with the proved limit of the value."""
-        quantity, _, method = self.measure.metric.column.rpartition("_")
+        metric = self.measure.metric
         if self.evaluated:
+            quantity, _, method = metric.column.rpartition("_")
             return f"{Metric(quantity).at_most}_{method}"
-        return (
-            f"{self.measure.metric.at_most}_{self.measure.statistic.replace('-', '_')}"
-        )
+        statistic = self.measure.statistic.replace("-", "_")
+        return f"{metric.at_most}_{statistic}"
 
     @property
     def _moment(self) -> str:
         """The column with the updates of the best values."""
-        frame, (metric, _, statistic) = self.trials.frame, self.measure
-        watched = valid_metric(measured(frame)) if statistic == "best-valid" else None
-        return (
-            f"{statistic_column(frame, Metric(watched or metric.column), 'max')}_update"
-        )
+        frame, metric = self.trials.frame, self.measure.metric
+        if self.measure.statistic == "best-valid":
+            metric = Metric(valid_metric(measured(frame)) or metric.column)
+        best = statistic_column(frame, metric, "max")
+        return f"{best}_update"
 
     @cached_property
     def _at_best_mean(self) -> tuple[Floats, Floats, float]:
@@ -195,34 +200,29 @@ class Cell:
         """
         import pandas as pd
 
-        kept = f"{self.measure.metric.column}_max_of_mean"
+        metric = self.measure.metric
+        kept = f"{metric.column}_max_of_mean"
         values, updates = self._column(kept), self._column(f"{kept}_update")
-        none, most = np.full(len(values), np.nan), self.measure.metric.at_most
+        unknown = np.full(len(values), np.nan)
         if not np.isnan(values).all() or not len(self.rows):
-            return values * self.scale, none, mean(updates)
-        curves = [
-            curve.iloc[1:] for curve in self.curves()
-        ]  # the untrained machine does not count
+            return values * self.scale, unknown, mean(updates)
+        # the untrained machine does not count
+        curves = [curve.iloc[1:] for curve in self.curves()]
         if any(curve.empty for curve in curves):
-            return none, none, np.nan
-        together = (
-            pd.concat(curves, axis=1).sort_index().replace([np.inf, -np.inf], np.nan)
-        )
+            return unknown, unknown, np.nan
+        together = pd.concat(curves, axis=1).sort_index()
+        together = together.replace([np.inf, -np.inf], np.nan)
         held = np.where(self.trials.diverged[self.rows], together, together.ffill())
         means = held[:, np.isfinite(held).any(axis=0)].mean(axis=1)
         if not np.isfinite(means).any():
-            return none, none, np.nan
-        best = int(np.nanargmax(self.measure.metric.better * means))
+            return unknown, unknown, np.nan
+        best = int(np.nanargmax(metric.better * means))
         update = float(together.index[best])
-        known = [
-            curve.set_index("update").reindex(columns=[most])[most]
-            for curve in self.frames()
-        ]
-        return (
-            held[best],
-            np.array([limit.asof(update) for limit in known], float) * self.scale,
-            update,
-        )
+        limits = []
+        for curve in self.frames():
+            by_update = curve.set_index("update").reindex(columns=[metric.at_most])
+            limits.append(by_update[metric.at_most].asof(update))
+        return held[best], np.array(limits, float) * self.scale, update
 
     # One number for each trial that counts
 
@@ -253,9 +253,8 @@ class Cell:
     @property
     def values(self) -> dict[int, float]:
         """The value that the table shows, by trial."""
-        return dict(
-            zip(map(int, self._of_known("trial")), self.value.tolist(), strict=True)
-        )
+        trials = self._of_known("trial").astype(int).tolist()
+        return dict(zip(trials, self.value.tolist(), strict=True))
 
     @cached_property
     def bounded(self) -> NDArray[np.bool_]:
@@ -265,9 +264,8 @@ class Cell:
         limits = self._column(self._limit) * self.scale
         if self.measure.statistic == MAX_OF_MEAN and not self.evaluated:
             limits = self._at_best_mean[1]
-        return ((self.value == limits[self.known]) | self.impossible) & np.isfinite(
-            self.value
-        )
+        is_limit = (self.value == limits[self.known]) | self.impossible
+        return is_limit & np.isfinite(self.value)
 
     @cached_property
     def impossible(self) -> NDArray[np.bool_]:
@@ -283,10 +281,8 @@ class Cell:
         """
         if self.evaluated:
             return self._flagged[self.known]
-        effective, runs = map(
-            self._of_known, ("effective_sample_size_final", "evaluate_runs")
-        )
-        few = effective < fewest_effective(runs)
+        effective = self._of_known("effective_sample_size_final")
+        few = effective < fewest_effective(self._of_known("evaluate_runs"))
         return few | ((self.final == 0) & (self.measure.metric.better > 0))
 
     @property
@@ -296,12 +292,12 @@ class Cell:
         """
         import pandas as pd
 
-        places, rows = self.rows[self.known], self._of_known("n_train")
-        batches = self.trials.frame.reindex(columns=["batch"]).iloc[places, 0]
+        rows = self._of_known("n_train")
+        batches = self.trials.frame.reindex(columns=["batch"])
+        batches = batches.iloc[self.rows[self.known], 0]
         batch = pd.to_numeric(batches, errors="coerce").to_numpy()
-        updates = self._of_known(self._moment) / (
-            rows // np.fmin(batch, rows)
-        )  # one if the batch is full
+        updates_of_epoch = rows // np.fmin(batch, rows)  # one if the batch is full
+        updates = self._of_known(self._moment) / updates_of_epoch
         return updates[~self.stopped]
 
     @property
@@ -309,27 +305,21 @@ class Cell:
         """How values by ``cbm evaluate`` were made, in words, and in how many
         trials.
         """
-        method, ways, frame = (
-            self.measure.metric.column.rpartition("_")[2],
-            Counter[str](),
-            self.trials.frame,
-        )
-        there = {
-            it: words
-            for fact, words in FACTS.items()
-            if (it := f"{method}_{fact}") in frame
-        }
-        for row in frame[[*there]].iloc[self.rows[self.known]].itertuples(index=False):
-            facts = (
-                (words, fact)
-                for words, fact in zip(there.values(), row, strict=True)
-                if fact == fact
-            )
-            told = (
-                words.format(it if isinstance(it, str) else f"{int(it):,}")
-                for words, it in facts
-            )
-            ways[", ".join(told)] += 1
+        method = self.measure.metric.column.rpartition("_")[2]
+        words = {}
+        for fact, word in FACTS.items():
+            if f"{method}_{fact}" in self.trials.frame:
+                words[f"{method}_{fact}"] = word
+        ways = Counter[str]()
+        facts = self.trials.frame[[*words]].iloc[self.rows[self.known]]
+        for record in facts.to_dict("records"):
+            parts = []
+            for column, fact in record.items():
+                if isinstance(fact, str):
+                    parts.append(words[column].format(fact))
+                elif not np.isnan(fact):
+                    parts.append(words[column].format(f"{int(fact):,}"))
+            ways[", ".join(parts)] += 1
         return ways
 
     # One number for the cell
@@ -409,17 +399,19 @@ class Cell:
         Of estimates that are disproved there is the limit; what was not measured is
         empty.
         """
-        column, found = self.measure.metric.column, self.frames()
-        if not all(column in one and len(one) for one in found):
-            pairs = zip(found, self.frames("records"), strict=True)
-            found = [
-                one if column in one and len(one) else other for one, other in pairs
+        column, frames = self.measure.metric.column, self.frames()
+        if not all(column in frame and len(frame) for frame in frames):
+            pairs = zip(frames, self.frames("records"), strict=True)
+            frames = [
+                frame if column in frame and len(frame) else record
+                for frame, record in pairs
             ]
         curves = []
-        for frame, scale in zip(found, self.scale, strict=True):
-            known = frame if column in frame else frame.iloc[:0].assign(**{column: 0.0})
-            shown = self._possible(believed(column, known)) * scale
-            curves.append(known.assign(shown=shown).set_index("update")["shown"])
+        for frame, scale in zip(frames, self.scale, strict=True):
+            if column not in frame:
+                frame = frame.iloc[:0].assign(**{column: 0.0})
+            shown = self._possible(believed(column, frame)) * scale
+            curves.append(frame.assign(shown=shown).set_index("update")["shown"])
         return curves
 
 
@@ -483,12 +475,11 @@ def is_evaluated(columns: Container[str], metric: Metric) -> bool:
 
 def make_cells(trials: Trials, manifest: Manifest, measure: Measure) -> Cells:
     """Return the cells of a manifest, each with its finished trials."""
-    none = np.empty(0, dtype=np.intp)
     rows = trials.frame.groupby("run_id").indices if len(trials.frame) else {}
-    cells = [
-        Cell(run, trials, rows.get(run.run_id, none), measure, manifest.trials)
-        for run in {run.run_id: run for run in manifest.cells}.values()
-    ]
+    cells = []
+    for run in {run.run_id: run for run in manifest.cells}.values():
+        own = rows.get(run.run_id, np.empty(0, dtype=np.intp))
+        cells.append(Cell(run, trials, own, measure, planned=manifest.trials))
     return Cells(manifest, trials, measure, cells)
 
 
@@ -504,40 +495,49 @@ def measure_asked(
     The usual statistic is ``best-valid`` where a validation part was evaluated in all
     trials, else ``max``.
     """
-    frame, known = trials.frame, measured(trials.frame)
+    frame, there = trials.frame, measured(trials.frame)
     name = metric or table.metric or default_metric(frame)
-    if name is None or not known:
-        remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
+    if name is None or not there:
+        remedy = f"; choose --metric: there are {', '.join(there)}" if there else ""
         raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}")
-    if name not in known:
+    if name not in there:
         place = f"--metric {name}" if metric else "table.metric"
-        raise CbmError(
-            f"{place}: the results hold no {name}{did_you_mean(name, known)}"
-        )
+        hint = did_you_mean(name, there)
+        raise CbmError(f"{place}: the results hold no {name}{hint}")
     if statistic and statistic not in STATISTICS:
-        raise CbmError(
-            f"--statistic {statistic}: unknown{did_you_mean(statistic, STATISTICS)}"
-        )
+        hint = did_you_mean(statistic, STATISTICS)
+        raise CbmError(f"--statistic {statistic}: unknown{hint}")
     chosen = Metric(name)
-    evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
-    usual = "max"
-    at_best_valid = statistic_column(frame, chosen, "best-valid")
-    if at_best_valid in frame:
-        is_measured = ~np.isnan(trials.numbers(at_best_valid))
-        if np.all(is_measured | trials.diverged):
-            usual = "best-valid"
-    shown = statistic or (
-        "final" if evaluated or recorded else table.statistic or usual
-    )
-    # The best of a mean is found in curves, which hold what has a best value.
-    column = "max" if shown == MAX_OF_MEAN else shown
-    if (evaluated and shown != "final") or statistic_column(
-        frame, chosen, column
-    ) not in frame:
-        told = f"of {name} there is the final value only; leave it out"
-        if shown == "best-valid" and not evaluated:
-            told = "the data sets have no validation part that was evaluated"
-        raise CbmError(
-            f"{'--statistic' if statistic else 'table.statistic:'} {shown}: {told}"
-        )
+    shown = statistic or _usual_statistic(trials, chosen, table)
+    _refuse_missing(frame, chosen, shown, asked=statistic is not None)
     return Measure(chosen, table.scale, shown)
+
+
+def _usual_statistic(trials: Trials, metric: Metric, table: TableSpec) -> str:
+    """Return the statistic of a table for which none is asked."""
+    if is_evaluated(trials.frame, metric) or not metric.better:
+        return "final"
+    if table.statistic:
+        return table.statistic
+    at_best_valid = statistic_column(trials.frame, metric, "best-valid")
+    is_measured = ~np.isnan(trials.numbers(at_best_valid)) | trials.diverged
+    if at_best_valid in trials.frame and is_measured.all():
+        return "best-valid"
+    return "max"
+
+
+def _refuse_missing(
+    frame: "pd.DataFrame", metric: Metric, statistic: str, asked: bool
+) -> None:
+    """Raise CbmError where a metric has no such statistic."""
+    evaluated = is_evaluated(frame, metric)
+    # The best of a mean is found in curves, which hold what has a best value.
+    kept = "max" if statistic == MAX_OF_MEAN else statistic
+    is_there = statistic_column(frame, metric, kept) in frame
+    if is_there and (statistic == "final" or not evaluated):
+        return
+    problem = f"of {metric.column} there is the final value only; leave it out"
+    if statistic == "best-valid" and not evaluated:
+        problem = "the data sets have no validation part that was evaluated"
+    place = "--statistic" if asked else "table.statistic:"
+    raise CbmError(f"{place} {statistic}: {problem}")
