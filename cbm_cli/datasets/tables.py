@@ -82,6 +82,8 @@ def rows_of(data: Any) -> Rows:
     if issparse(data):
         data = _dense(data)
     array, image = np.asarray(data), None
+    if array.ndim == 2 and array.dtype == object:  # as lists with None
+        return Rows(pd.DataFrame(array), [])
     sides = [length for length in array.shape[1:] if length > 1]
     if array.ndim > 2 and array.size and len(sides) < 3:  # without channels
         array = array.reshape(len(array), -1)
@@ -97,19 +99,16 @@ def rows_of(data: Any) -> Rows:
 
 
 def rows_in_memory(data: Any) -> Rows:
-    """Return rows of a caller, also of objects, as lists with None.
-
-    Numbers that pandas gives to columns without names are no names.
+    """Return rows of a caller; numbers that pandas gives to columns without names are
+    no names.
 
     Examples
     --------
     >>> rows_in_memory([[1, None], [pd.NA, 0]]).frame.isna().to_numpy().tolist()
     [[False, True], [True, False]]
+    >>> rows_in_memory(pd.DataFrame([[1, 0]])).names
+    []
     """
-    if isinstance(data, list | tuple):
-        data = np.asarray(data)
-    if isinstance(data, np.ndarray) and data.dtype == object and data.ndim == 2:
-        data = pd.DataFrame(data)
     rows = rows_of(data)
     numbered = isinstance(getattr(data, "columns", None), pd.RangeIndex)
     return replace(rows, names=[]) if numbered else rows

@@ -184,13 +184,13 @@ def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value,
 # Long lines
 
 
-TIMES = "1 12:30:00" + 40 * " 12:34:56" + " end"
-MACS = "1 00:1b:44:11:3a:b7" + 40 * " 00:1b:44:11:3a:b7" + " end"
+TIMES = "1 12:30:00" + 22 * " 12:34:56" + " end"
+MACS = "1 00:1b:44:11:3a:b7" + 9 * " 00:1b:44:11:3a:b7" + " end"
 DIGITS = "7" * 60_000
 LONG = {
     "times": TIMES,
     "addresses": MACS,
-    "indices": "1 1:1" + 30_000 * " 1:1:1" + " end",
+    "indices": "1 1:1" + 30_000 * " 1:1" + " end",
     "blanks": "1 1:1" + 60_000 * " " + "end",
     "colons": "1 1:" + 60_000 * ":" + " end",
     "comments": "1 1:1 " + 30_000 * "# " + "end",
