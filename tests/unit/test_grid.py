@@ -321,6 +321,16 @@ def test_one_mistake_is_reported_once_with_its_place(text, place, accepted, name
     check_mistake(refused(text), text, place, accepted, named)
 
 
+def test_a_field_that_is_given_twice_names_both_of_its_lines():
+    text = PLAIN + "    batch: 5\n    init: zero\n    batch: 6\n"
+    first, second = (
+        number for number, line in enumerate(text.splitlines(), 1) if "batch" in line
+    )
+    assert str(refused(text)) == (
+        f"grid.yaml:{second}: toy.batch: is given twice; line {first} has it already"
+    )
+
+
 def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order():
     text = """\
 defaults: {trials: 0}
