@@ -2,6 +2,7 @@
 others.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -150,3 +151,22 @@ def test_modules_of_a_recorder_that_may_change_are_named(grid):
     grid(GRID.replace("batch: full", "batch: full\n    record: own.py:f"))
     notes = cbm("run", "grid.yaml", "--dry-run").stderr
     assert "own.py:f: imports jinja2; trials are not run again" in notes
+
+
+# What results are called
+
+
+def test_a_folder_in_front_of_a_run_is_that_of_all_names(finished):
+    run_id = json.loads(cbm("ls", "out", "bars", "--json").stdout)[0]["run_id"]
+    names = f"out/{run_id}:0", f"{run_id}:1"
+    answers = cbm("evaluate", *names, "--exact", "--json").stdout
+    machines = [json.loads(line)["model"] for line in answers.splitlines()]
+    assert machines == [f"out/{run_id}:0", f"out/{run_id}:1"]
+
+
+def test_an_experiment_is_complete_when_all_its_trials_are_finished(finished):
+    (line,) = cbm("ls", "out").stdout.splitlines()[1:]
+    assert line.split()[3:7] == ["8", "of", "8", "complete"]
+    cbm("run", "grid.yaml", "-o", "out", "--trials", 3, "-j", 0)
+    (record,) = json.loads(cbm("ls", "out", "--json").stdout)
+    assert (record["finished"], record["planned"]) == (12, 12)
