@@ -39,7 +39,8 @@ from cbm_cli.reference import entropy, free_energy, softplus, states
 
 _ROUNDS = (10, 20)  # of mean field: from all starts, and from the best of them
 _FIXED_POINTS = 4  # of mean field from which the search for the best means goes on
-_LEAST, _MOST = 0.05, 0.95  # means that a start may have: at 0 and 1 nothing would move
+_APART = 0.5  # in some unit, fixed points that are not the same
+_LEAST, _MOST = 0.05, 0.95  # means at half of the starts, from which more is reached
 _SEARCH = 30  # rounds of the search for means, which has hardly an end of its own
 _HELD, _HELD_OF_LARGE = 6, 4  # units that are fixed in all ways
 _LARGE = 100_000  # weights of a large machine
@@ -71,40 +72,90 @@ class Side(NamedTuple):
         return Side._make(array.astype(np.float64) for array in self)
 
 
+class Part(NamedTuple):
+    """Means of the states of x in which the units ``held`` are as they are there."""
+
+    means: Array  # (N,), 0 or 1 for the units held
+    held: Units
+
+
 @np.errstate(over="ignore", invalid="ignore")  # of weights whose squares overflow
 def log_z_by_means(machine: Flat, starts: Array) -> float:
     """Return a lower bound of log Z, up to rounding, from states of x (R, N).
 
-    Mean field goes from the states to its fixed points. From the best of them better
-    means are sought, on both sides; then the better side is split into parts. Float32
-    finds means, and float64 tells what they prove.
+    Mean field goes from the states to its fixed points. From these better means are
+    sought, on both sides. The best of them counts, or disjoint parts around all; then
+    the heaviest part is split. Float32 finds means, and float64 tells what they prove.
     """
     visible = Side._make(machine.plain)
     means_of_x = fixed_points(visible, starts)
     means_of_h = expit(means_of_x @ visible.W + visible.c)
-    log_z, side, means = -np.inf, visible, means_of_x[0]
+    log_z, side, parts, bounds = -np.inf, visible, [Part(means_of_x[0], NO_UNITS)], []
     for candidate, start in ((visible, means_of_x), (visible.turned, means_of_h)):
-        wide = candidate.wide
-        for q in np.vstack([start, better_means(candidate, start)]):
-            bound = factorial_bound(wide, q)
-            if bound > log_z:
-                log_z, side, means = bound, candidate, q
-    return max(log_z, sum_of_parts(side, means))
+        wide, modes = candidate.wide, better_means(candidate, start)
+        singles = np.vstack([start[:1], modes])
+        ways = [[Part(means, NO_UNITS)] for means in singles]
+        if len(modes) > 1:
+            ways.append(disjoint_parts(modes))
+        for way in ways:
+            of_parts = [factorial_bound(wide, part.means) for part in way]
+            total = logsumexp(of_parts)
+            if total > log_z:
+                log_z, side, parts, bounds = total, candidate, way, of_parts
+    if not bounds:
+        return log_z
+    heaviest = int(np.argmax(bounds))
+    part = parts[heaviest]
+    split = sum_of_parts(side, part.means, part.held)
+    bounds[heaviest] = max(bounds[heaviest], split)
+    return float(logsumexp(bounds))
 
 
 def fixed_points(side: Side, starts: Array) -> Array:
-    """Means (4, N) to which mean field leads from states of x (R, N), the best first.
+    """Means to which mean field leads from states of x (R, N), up to four that differ,
+    the best first.
 
-    A half step sets one side to its best response: h = sigmoid(c + q W), then q =
-    sigmoid(b + W h). Mean field has the bound above with E a_j in place of a_j.
+    It begins at the states themselves and at means near to them. A half step sets one
+    side to its best response: h = sigmoid(c + q W), then q = sigmoid(b + W h). Mean
+    field has the bound above with E a_j in place of a_j.
     """
-    q = starts.clip(_LEAST, _MOST)
+    q = np.vstack([starts, starts.clip(_LEAST, _MOST)])
     for rounds in _ROUNDS:
         for _ in range(rounds):
             q = expit(expit(q @ side.W + side.c) @ side.W.T + side.b)
         bounds = entropy(q) - free_energy(q, *side)
-        q = q[np.argsort(-bounds, kind="stable")[:_FIXED_POINTS]]
+        q = _different(q[np.argsort(-bounds, kind="stable")])
     return q
+
+
+def _different(means: Array) -> Array:
+    """The first four rows (R, N) that are far from all rows before."""
+    modes = [means[0]]
+    for row in means[1:]:
+        nearest = min(np.abs(row - mode).max() for mode in modes)
+        if nearest > _APART and len(modes) < _FIXED_POINTS:
+            modes.append(row)
+    return np.array(modes)
+
+
+def disjoint_parts(modes: Array) -> list[Part]:
+    """Parts around modes (R, N), so that no state is in two of them.
+
+    The unit in which the modes differ most is fixed, in two ways, and so on.
+    """
+    spread = np.ptp(modes, axis=0)
+    unit = int(np.argmax(spread))
+    if not spread[unit] > 0:
+        return [Part(modes[0], NO_UNITS)]
+    of_unit = modes[:, unit]
+    above = of_unit - of_unit.min() > of_unit.max() - of_unit
+    parts = []
+    for on in (False, True):
+        members = modes[above == on].copy()
+        members[:, unit] = on
+        for part in disjoint_parts(members):
+            parts.append(Part(part.means, np.append(part.held, unit)))
+    return parts
 
 
 def better_means(side: Side, q: Array, held: Units = NO_UNITS) -> Array:
@@ -156,10 +207,10 @@ def expected_softplus(side: Side, q: Values) -> Values:
     return np.maximum(mean / 2 + g, softplus(mean))
 
 
-def sum_of_parts(side: Side, q: Array) -> float:
+def sum_of_parts(side: Side, q: Array, held: Units = NO_UNITS) -> float:
     """Return the bound of log Z by 64 parts, or 16 of a large machine: some units are
     fixed in all ways, so that no state is in two parts, and bounds of what the parts
-    weigh add up.
+    weigh add up. Of units that are ``held`` already no state but theirs counts.
 
     The units are those that correlate most with others, to second order in W.
     """
@@ -167,10 +218,12 @@ def sum_of_parts(side: Side, q: Array) -> float:
     coupling = (side.W * (h * (1 - h))) @ side.W.T
     np.fill_diagonal(coupling, 0)
     correlation = variance * (np.square(coupling) @ variance)
+    free = np.setdiff1d(np.arange(len(q)), held)
     count = _HELD_OF_LARGE if side.W.size > _LARGE else _HELD
-    held = np.argsort(-correlation, kind="stable")[:count]
-    parts = np.tile(q, (2 ** len(held), 1))
-    parts[:, held] = states(len(held))
-    parts = better_means(side, parts, held)
+    order = np.argsort(-correlation[free], kind="stable")
+    split = free[order[:count]]
+    parts = np.tile(q, (2 ** len(split), 1))
+    parts[:, split] = states(len(split))
+    parts = better_means(side, parts, np.append(held, split))
     wide = side.wide
     return float(logsumexp([factorial_bound(wide, part) for part in parts]))
