@@ -2,8 +2,8 @@
 
     python docs/generated.py
 
-Each part stands between two marks of its page, and in git, so that a clone has it. A
-test compares them with the code.
+The parts are between two marks of their pages, and in git, so that a clone has them.
+A test compares them with the code.
 """
 
 import inspect

@@ -1,7 +1,7 @@
 """Turn formulas of pages into MathML, which browsers show without scripts or fonts.
 
-A formula stands between dollar signs, as on GitHub: ``$x$`` in a line, and between two
-``$$`` on lines of its own.
+As on GitHub, a formula is between dollar signs: ``$x$`` in a line, and ``$$`` on the
+lines before and after it.
 """
 
 import re

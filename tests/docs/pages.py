@@ -172,7 +172,7 @@ def _shortened(words: list[str]) -> list[str]:
 
 def fitted(shown: str, printed: str) -> str:
     """Return an output as a page shows it: without the lines that `CUT` stands for."""
-    lines = printed.rstrip("\n").splitlines()
+    lines = printed.strip("\n").splitlines()
     wanted = shown.rstrip("\n").splitlines()
     if wanted[-1:] == [CUT]:
         lines = [*lines[: len(wanted) - 1], CUT]
