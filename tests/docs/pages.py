@@ -159,9 +159,10 @@ def _type(line: str, run: Callable[[list[str]], str], is_short: bool) -> str:
 
 def _shortened(words: list[str]) -> list[str]:
     """Return a run of experiments.yaml with two trials of 200 updates."""
+    is_of_clone = words[1:2] in ([], ["--dry-run"], ["experiments.yaml"])
     if "-j" not in words:
         words = [*words, "-j", "0"]
-    if words[1:2] != ["experiments.yaml"]:
+    if not is_of_clone:
         return words
     if "--trials" not in words:
         words = [*words, "--trials", "2"]
