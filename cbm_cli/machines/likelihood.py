@@ -58,7 +58,7 @@ from cbm_cli.machines.models import (
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
-from cbm_cli.results.outcome import fewest_effective
+from cbm_cli.results.metrics import fewest_effective
 from cbm_cli.text import did_you_mean
 from cbm_cli.version import __version__
 

@@ -27,7 +27,7 @@ from cbm_cli.results.cells import (
 from cbm_cli.results.columns import Columns, Key, key_of
 from cbm_cli.results.folder import MACHINE_NAME, find_trial
 from cbm_cli.results.journal import Manifest
-from cbm_cli.results.outcome import measured
+from cbm_cli.results.metrics import measured
 from cbm_cli.results.selection import (
     choosing_of,
     select_cells,

@@ -17,7 +17,7 @@ from cbm_cli.report.style import LARGEST
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Cell, Measure, mean
 from cbm_cli.results.columns import key_of
-from cbm_cli.results.outcome import default_metric, fewest_effective
+from cbm_cli.results.metrics import default_metric, fewest_effective
 
 _TIMES = ("update", "epoch")  # columns of curves that are no metric
 

@@ -18,7 +18,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, TableSpec
 from cbm_cli.results.columns import Columns, Row
 from cbm_cli.results.journal import Manifest, Run
-from cbm_cli.results.outcome import (
+from cbm_cli.results.metrics import (
     Metric,
     believed,
     default_metric,

@@ -1,13 +1,9 @@
-"""The outcome of a trial, or its progress when it is interrupted; names of its
-columns.
-"""
+"""The outcome of a trial, or its progress when it is interrupted."""
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +12,16 @@ from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import State
 from cbm_cli.kernels.memory import aligned
-
-if TYPE_CHECKING:
-    import pandas as pd
+from cbm_cli.results.metrics import (
+    Metric,
+    believed,
+    best_of,
+    better,
+    valid_metric,
+)
 
 LONG = 60.0  # seconds of a training whose end is kept, for longer ones
 MachineArrays = dict[str, NDArray[Any]]  # in the documented form of machine files
-# Whether more or less of a metric is better
-_BEST = {"_log_likelihood": 1, "_pseudo_likelihood": 1, "_bound": 1, "_cost": -1}
 _FACTS = (
     "update",
     "seconds",
@@ -86,24 +84,21 @@ class Progress:
         """Return the arrays of a progress file of a trial that started from
         ``start``.
         """
-        state = {
-            name: array
-            for name, array in self.state._asdict().items()
-            if array is not None
-        }
-        groups = {"state": state} | {
-            name: getattr(self, name) or {} for name in _GROUPS
-        }
-        facts = {name: getattr(self, name) for name in _FACTS} | {"start": start}
-        return {
-            f"{group}.{name}": array
-            for group, its in groups.items()
-            for name, array in its.items()
-        } | {
+        facts = {name: getattr(self, name) for name in _FACTS}
+        arrays: MachineArrays = {
             "curve": np.array(self.curve, dtype=np.float64),
-            "records": np.concatenate(self.records) if self.records else np.empty(0),
-            "facts": np.array(json.dumps(facts)),
+            "records": np.empty(0),
+            "facts": np.array(json.dumps(facts | {"start": start})),
         }
+        if self.records:
+            arrays["records"] = np.concatenate(self.records)
+        for name, array in self.state._asdict().items():
+            if array is not None:
+                arrays[f"state.{name}"] = array
+        for group in _GROUPS:
+            for name, array in (getattr(self, group) or {}).items():
+                arrays[f"{group}.{name}"] = array
+        return arrays
 
 
 def read_progress(path: Path, start: str = "") -> Progress | None:
@@ -118,17 +113,17 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
         if facts.pop("start") != start:
             return None
         groups: dict[str, Any] = {group: {} for group in ("state", *_GROUPS)}
-        for group, _, name in map(str.partition, arrays, "." * len(arrays)):
+        for key in arrays:
+            group, _, name = key.partition(".")
             if name:
-                groups[group][name] = arrays[f"{group}.{name}"]
+                groups[group][name] = arrays[key]
         state: dict[str, Any] = {
             name: aligned(array) for name, array in groups.pop("state").items()
         }
         if not all(array.size for array in state.values()):
             raise ValueError("kernels do not expect empty arrays")
-        state["rounds"] = arrays["state.rounds"].astype(
-            np.int64
-        )  # whole: counts may exceed 2^24
+        # whole: counts may exceed 2^24
+        state["rounds"] = arrays["state.rounds"].astype(np.int64)
         groups["best_machine"] = groups["best_machine"] or None
         records = [arrays["records"]] if arrays["records"].size else []
         facts["recorded"] = tuple(facts["recorded"])
@@ -187,162 +182,39 @@ class Outcome:
         estimate comes with its proved limit.
         """
         row: dict[str, float | int] = {}
-        raw = dict(zip(self.columns, self.curve[1:].T, strict=True))
-        curve = {name: believed(name, raw) for name in self.columns[2:]}
-        for name, column in curve.items():
-            if sign := better(name):
-                best, end, most = (
-                    best_of(column, sign),
-                    "max" if sign == 1 else "min",
-                    Metric(name).at_most,
-                )
-                row[f"{name}_{end}"] = (
-                    float(column[best]) if np.isfinite(column[best]) else -sign * np.inf
-                )
-                row[f"{name}_{end}_update"] = int(raw["update"][best])
-                if most in curve:
-                    row[f"{most}_{end}"] = float(curve[most][best])
-                start = self.columns.index(name)
-                row[f"{name}_start"] = float(self.curve[0, start])
-            row[f"{name}_final"] = float(column[-1])
-        if watched := valid_metric(self.columns):
+        columns = dict(zip(self.columns, self.curve[1:].T, strict=True))
+        curve = {name: believed(name, columns) for name in self.columns[2:]}
+        for name, values in curve.items():
+            if better(name):
+                row |= self._best_of_metric(name, curve)
+            row[f"{name}_final"] = float(values[-1])
+        watched = valid_metric(self.columns)
+        if watched:
             best = best_of(curve[watched], better(watched))
-            shown = [name for name in curve if better(name.removesuffix("_at_most"))]
-            row |= {f"{name}_best_valid": float(curve[name][best]) for name in shown}
+            for name, values in curve.items():
+                if better(name.removesuffix("_at_most")):
+                    row[f"{name}_best_valid"] = float(values[best])
         if self.records is not None and len(self.records):
-            values = zip(self.recorded[1:], self.records[-1, 1:].tolist(), strict=True)
-            row |= {f"{name}_final": value for name, value in values}
+            last = self.records[-1, 1:].tolist()
+            for name, value in zip(self.recorded[1:], last, strict=True):
+                row[f"{name}_final"] = value
         return row
 
-
-def better(column: str) -> int:
-    """Return 1 if more of a column's metric is better, -1 if less is, 0 for other
-    columns.
-    """
-    return next((sign for ending, sign in _BEST.items() if column.endswith(ending)), 0)
-
-
-def believed(metric: str, columns: Mapping[str, Any]) -> Any:
-    """Return a column of a curve, with the proved limit in place of each estimate above
-    it.
-    """
-    values, most = columns[metric], columns.get(Metric(metric).at_most)
-    if most is None:
-        return values
-    return np.where(
-        (columns["effective_sample_size"] == 0) & (values > most), most, values
-    )
-
-
-def valid_metric(columns: Sequence[str]) -> str | None:
-    """Return the column that chooses the best machine on the validation part, if there
-    is one.
-    """
-    return next(
-        (name for name in columns if name.startswith("valid_") and better(name)), None
-    )
-
-
-def best_of(column: NDArray[np.float64], sign: int) -> int:
-    """Return the row of the largest (sign 1) or smallest (-1) value; non-finite values
-    are the worst.
-    """
-    return int(np.where(np.isfinite(column), sign * column, -np.inf).argmax())
-
-
-# Names of columns
-
-_EVALUATED = r"_(exact|ais|pseudo)$"  # suffix of the columns of cbm evaluate
-_IN_WORDS = {
-    "log_likelihood": "log-likelihood",
-    "lower_bound": "lower bound of the log-likelihood",
-    "pseudo_likelihood": "pseudo-likelihood",
-    "tighter_bound": "tighter bound of the log-likelihood",
-}
-# The first that was measured is shown by default
-_USUAL = "log_likelihood", "cost", "lower_bound", "pseudo_likelihood"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A column of curves or records, such as ``test_lower_bound`` or
-    ``weight_norm``.
-    """
-
-    column: str
-
-    @property
-    def part(self) -> str:
-        """Part of the data that it is a mean over: train, valid, test, or empty."""
-        first = self.column.partition("_")[0]
-        return first if first in ("train", "valid", "test") else ""
-
-    @property
-    def better(self) -> int:
-        """1 if more is better (likelihoods, bounds), -1 if less is (costs), 0 for all
-        others.
+    def _best_of_metric(
+        self, name: str, curve: dict[str, NDArray[np.float64]]
+    ) -> dict[str, float | int]:
+        """Return the best value of a metric, its update and limit, and the value of the
+        untrained machine.
         """
-        return better(re.sub(_EVALUATED, "", self.column)) if self.part else 0
-
-    @property
-    def at_most(self) -> str:
-        """Column with what is proved of it: how large it can be."""
-        return f"{self.column}_at_most"
-
-    @property
-    def name(self) -> str:
-        """In words, without the part."""
-        name = self.column.removeprefix(f"{self.part}_")
-        return _IN_WORDS.get(name, name.replace("_", " ").replace("log ", "log-"))
-
-    def unit(self, scale: str = "per-sample", rows: Sequence[int] = ()) -> str:
-        """Return the unit of a value: ``per row`` or ``of all 8 rows``; empty if it is
-        not a mean over rows.
-
-        ``rows`` are the numbers of rows of the data sets; several are not said.
-        """
-        if not self.better or scale != "total":
-            return "per row" if self.better else ""
-        return f"of all {rows[0]:,} rows" if len(rows) == 1 else "of all rows"
-
-
-def fewest_effective(runs: Any) -> Any:
-    """Return the effective sample size of AIS that is no longer doubtful: a tenth of
-    the runs, 2 at least.
-    """
-    return np.fmax(2.0, runs / 10)
-
-
-def measured(columns: Iterable[str]) -> list[str]:
-    """Return the metrics in ``summary.csv``: those of curves and records, then those of
-    cbm evaluate.
-    """
-    columns = list(columns)
-    own = [
-        column.removesuffix("_final") for column in columns if column.endswith("_final")
-    ]
-    return own + [
-        column
-        for column in columns
-        if re.search(_EVALUATED, column) and Metric(column).better
-    ]
-
-
-def default_metric(frame: "pd.DataFrame") -> str | None:
-    """Return the metric to show of ``summary.csv`` if none is named, or None if nothing
-    was evaluated.
-
-    The log-likelihood, else the cost of an auto encoder, else the lower bound of a deep
-    machine: of the test part, or of the training part if some trials have no test part.
-    """
-    for name in _USUAL:
-        there = [
-            f"{part}_{name}"
-            for part in ("test", "train", "valid")
-            if f"{part}_{name}_final" in frame
-        ]
-        if there:
-            return max(
-                there, key=lambda one: frame[f"{one}_final"].notna().sum()
-            )  # the first of equals
-    return None
+        sign, at_most = better(name), Metric(name).at_most
+        end = "max" if sign == 1 else "min"
+        best = best_of(curve[name], sign)
+        value = float(curve[name][best])
+        row: dict[str, float | int] = {
+            f"{name}_{end}": value if np.isfinite(value) else -sign * np.inf,
+            f"{name}_{end}_update": int(self.curve[1 + best, 0]),
+        }
+        if at_most in curve:
+            row[f"{at_most}_{end}"] = float(curve[at_most][best])
+        row[f"{name}_start"] = float(self.curve[0, self.columns.index(name)])
+        return row

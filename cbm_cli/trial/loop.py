@@ -17,7 +17,8 @@ from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.outcome import LONG, believed, better, valid_metric
+from cbm_cli.results.metrics import believed, better, valid_metric
+from cbm_cli.results.outcome import LONG
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
