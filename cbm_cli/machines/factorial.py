@@ -79,36 +79,62 @@ class Part(NamedTuple):
     held: Units
 
 
+class Covering(NamedTuple):
+    """Disjoint parts of the states of one side, and lower bounds of their weights."""
+
+    log_z: float  # of all parts together
+    side: Side
+    parts: list[Part]
+    bounds: list[float]
+
+
+def covering(side: Side, parts: list[Part]) -> Covering:
+    """Bound the logarithms of what disjoint parts weigh."""
+    wide = side.wide
+    bounds = [factorial_bound(wide, part.means) for part in parts]
+    return Covering(log_z=_log_total(bounds), side=side, parts=parts, bounds=bounds)
+
+
+def split_heaviest(candidate: Covering) -> float:
+    """Return the bound of log Z after the heaviest part is split."""
+    bounds = list(candidate.bounds)
+    heaviest = int(np.argmax(bounds))
+    part = candidate.parts[heaviest]
+    split = sum_of_parts(candidate.side, part.means, part.held)
+    bounds[heaviest] = max(bounds[heaviest], split)
+    return _log_total(bounds)
+
+
+def _log_total(bounds: list[float]) -> float:
+    """The logarithm of the sum of exponentials; of NaN, which proves nothing, -inf."""
+    total = float(logsumexp(bounds))
+    return -np.inf if np.isnan(total) else total
+
+
 @np.errstate(over="ignore", invalid="ignore")  # of weights whose squares overflow
 def log_z_by_means(machine: Flat, starts: Array) -> float:
     """Return a lower bound of log Z, up to rounding, from states of x (R, N).
 
     Mean field goes from the states to its fixed points. From these better means are
-    sought, on both sides. The best of them counts, or disjoint parts around all; then
-    the heaviest part is split. Float32 finds means, and float64 tells what they prove.
+    sought, on both sides. The best of them counts, or disjoint parts around all, with
+    the heaviest part split. Float32 finds means, and float64 tells what they prove.
     """
     visible = Side._make(machine.plain)
     means_of_x = fixed_points(visible, starts)
     means_of_h = expit(means_of_x @ visible.W + visible.c)
-    log_z, side, parts, bounds = -np.inf, visible, [Part(means_of_x[0], NO_UNITS)], []
-    for candidate, start in ((visible, means_of_x), (visible.turned, means_of_h)):
-        wide, modes = candidate.wide, better_means(candidate, start)
-        singles = np.vstack([start[:1], modes])
-        ways = [[Part(means, NO_UNITS)] for means in singles]
+    singles, coverings = list[Covering](), list[Covering]()
+    for side, start in ((visible, means_of_x), (visible.turned, means_of_h)):
+        modes = better_means(side, start)
+        for means in np.vstack([start[:1], modes]):
+            singles.append(covering(side, [Part(means, NO_UNITS)]))
         if len(modes) > 1:
-            ways.append(disjoint_parts(modes))
-        for way in ways:
-            of_parts = [factorial_bound(wide, part.means) for part in way]
-            total = logsumexp(of_parts)
-            if total > log_z:
-                log_z, side, parts, bounds = total, candidate, way, of_parts
-    if not bounds:
-        return log_z
-    heaviest = int(np.argmax(bounds))
-    part = parts[heaviest]
-    split = sum_of_parts(side, part.means, part.held)
-    bounds[heaviest] = max(bounds[heaviest], split)
-    return float(logsumexp(bounds))
+            coverings.append(covering(side, disjoint_parts(modes)))
+    log_z = -np.inf
+    for candidates in (singles, coverings):
+        if candidates:
+            best = max(candidates, key=lambda candidate: candidate.log_z)
+            log_z = max(log_z, split_heaviest(best))
+    return log_z
 
 
 def fixed_points(side: Side, starts: Array) -> Array:
