@@ -373,7 +373,8 @@ def _latex(sheet: Sheet) -> str:
             lines.append(rf"\multicolumn{{{width}}}{{l}}{{{heading}}} \\")
         lines += [_latex_line(row, parts) for row in group.rows]
     lines += [r"\bottomrule", r"\end{tabular}}"]
-    sentences = re.split(r"(?<=\.) (?=[A-Z≤])", " ".join(sheet.notes).strip())
+    words = " ".join(sheet.notes).split()  # an empty line would end a caption
+    sentences = re.split(r"(?<=\.) (?=[A-Z≤])", " ".join(words))
     caption = latex_of(" ".join(sentences[:_CAPTION_SENTENCES]))
     note = latex_of(" ".join(sentences[_CAPTION_SENTENCES:]))
     if caption:

@@ -89,6 +89,11 @@ def test_text_is_set_as_it_is_and_numbers_as_mathematics(text, latex):
     assert Label.of(text).latex == latex
 
 
+def test_a_note_of_several_lines_is_one_paragraph():
+    latex = sheet_of(["a"], Value("1"), notes=["One\n\ntwo."]).render("latex")
+    assert r"\caption{One two.}" in latex
+
+
 def test_no_row_begins_with_what_the_line_before_would_take_as_its_option():
     for line in lines_of(sheet_of(["[x]", "*y", "[z"], Value("1"))):
         assert not line.startswith(("[", "*"))
