@@ -843,6 +843,17 @@ def test_markers_of_settings_are_open_where_half_of_the_trials_are_doubtful():
         assert "The maximum of each trial" in figure.caption
 
 
+def test_a_setting_at_which_one_trial_diverged_is_drawn_by_the_others():
+    lost = lambda update, trial: np.inf if trial == 3 else straight(update, trial)  # noqa: E731
+    cells = [cell("00", learning_rate=rate, values=straight) for rate in (0.1, 0.2)]
+    cells += [cell("aa^b", learning_rate=rate, values=lost) for rate in (0.1, 0.2)]
+    figure = shown_in(picture_of(cells, kind="settings"))
+    curves = curves_of(figure.axes[0], legend_of(figure))
+    ends = [straight(1000, trial) for trial in range(4)]
+    assert_allclose(curves[NORMAL].line, [np.mean(ends)] * 2)
+    assert_allclose(curves[CENTERED].line, [np.mean(ends[:3])] * 2)
+
+
 @pytest.mark.parametrize(
     ("kind", "cells", "options", "words"),
     [
