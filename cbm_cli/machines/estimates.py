@@ -60,6 +60,11 @@ class Estimate:
 def apart(first: Sequence[float], second: Sequence[float]) -> bool:
     """Whether two intervals of one log Z do not meet, by more than annealing in float32
     rounds.
+
+    Examples
+    --------
+    >>> apart((1.0, 2.0), (2.5, 3.0)), apart((1.0, 2.0), (1.9, 3.0))
+    (True, False)
     """
     low, high = first
     other_low, other_high = second
@@ -67,7 +72,13 @@ def apart(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def schedule(temperatures: int = TEMPERATURES) -> Array:
-    """Inverse temperatures from 0 to 1, spaced as in Salakhutdinov & Murray 2008."""
+    """Inverse temperatures from 0 to 1, spaced as in Salakhutdinov & Murray 2008.
+
+    Examples
+    --------
+    >>> schedule(3)
+    array([0.  , 0.5 , 0.9 , 0.95, 1.  ], dtype=float32)
+    """
     parts = [
         np.linspace(low, high, max(1, round(share * temperatures)), endpoint=False)
         for low, high, share in SCHEDULE
@@ -78,6 +89,11 @@ def schedule(temperatures: int = TEMPERATURES) -> Array:
 def base_rate(mean: NDArray[np.float64], rows: int) -> Array:
     """Biases of the base-rate machine: the logit of the training mean, smoothed by one
     row of halves.
+
+    Examples
+    --------
+    >>> base_rate(np.array([0.0, 0.5]), rows=9)
+    array([-2.944439,  0.      ], dtype=float32)
     """
     return logit((mean * rows + 0.5) / (rows + 1)).astype(np.float32)
 
@@ -110,6 +126,11 @@ def summarise(
 def log_z_of_base(base: Array, n_hidden: int) -> float:
     """log Z at inverse temperature 0: independent visible units and n_hidden free
     hidden ones.
+
+    Examples
+    --------
+    >>> round(log_z_of_base(np.zeros(2, np.float32), n_hidden=3), 6)  # 5 log 2
+    3.465736
     """
     return float(np.logaddexp(0, base.astype(np.float64)).sum() + n_hidden * np.log(2))
 

@@ -60,6 +60,11 @@ def _state_blocks(width: int) -> Iterator[Wide]:
 def exact_moments(W: Wide, b: Wide, c: Wide) -> ByParameter:
     """<x h'>, <x>, <h> under the model, by the sum over all states of the smaller
     side.
+
+    Examples
+    --------
+    >>> exact_moments(np.zeros((1, 1)), np.zeros(1), np.zeros(1)).b
+    array([0.5])
     """
     n, m = W.shape[-2:]
     if m > n:

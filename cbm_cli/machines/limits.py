@@ -15,6 +15,12 @@ ROWS_BITS = 30  # states of all sums for the rows of a deep machine together
 def check_whole(place: str, least: int, **numbers: Any) -> None:
     """Raise CbmError if a number is given that is not a whole one from ``least`` to
     2^64 - 1.
+
+    Examples
+    --------
+    >>> check_whole("evaluate", 2, runs=1)
+    Traceback (most recent call last):
+    cbm_cli.errors.CbmError: evaluate: runs must be a whole number of 2 or more, not 1
     """
     for name, number in numbers.items():
         if number is None:

@@ -61,23 +61,21 @@ class Layered(NamedTuple):
         Eqs. (11), (12), `reference.transform`: b + W lam and c + W' mu. Training itself
         keeps plain biases.
         """
-        into, into_decoder = self._inputs_of_offsets()
-        biases = [b + shift for b, shift in zip(self.biases, into, strict=True)]
-        decoder = [
-            d + shift
-            for d, shift in zip(self.decoder_biases, into_decoder, strict=True)
-        ]
-        return self._replace(biases=tuple(biases), decoder_biases=tuple(decoder))
+        return self._shifted(1)
 
     def with_plain_biases(self) -> "Layered":
         """The machine with plain biases, those of offsets 0, from centered ones."""
+        return self._shifted(-1)
+
+    def _shifted(self, sign: int) -> "Layered":
+        """The machine with biases shifted by the inputs of the offsets, up or down."""
         into, into_decoder = self._inputs_of_offsets()
-        biases = [b - shift for b, shift in zip(self.biases, into, strict=True)]
-        decoder = [
-            d - shift
-            for d, shift in zip(self.decoder_biases, into_decoder, strict=True)
-        ]
-        return self._replace(biases=tuple(biases), decoder_biases=tuple(decoder))
+        pairs = zip(self.biases, into, strict=True)
+        decoder = zip(self.decoder_biases, into_decoder, strict=True)
+        return self._replace(
+            biases=tuple(b + sign * shift for b, shift in pairs),
+            decoder_biases=tuple(d + sign * shift for d, shift in decoder),
+        )
 
     def _inputs_of_offsets(self) -> tuple[list[NDArray], list[NDArray]]:
         """What neighbours at their offsets add to the input of each layer, and of each
@@ -137,17 +135,21 @@ def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") 
 
 def narrowed(machine: Flat) -> Flat:
     """The machine in float32, as the kernels take it."""
-    return Flat(
-        W=machine.W.astype(np.float32, copy=False),
-        b=machine.b.astype(np.float32, copy=False),
-        c=machine.c.astype(np.float32, copy=False),
-        start=machine.start.astype(np.float32, copy=False),
-        sizes=machine.sizes,
-    )
+    arrays = machine.W, machine.b, machine.c, machine.start
+    W, b, c, start = (array.astype(np.float32, copy=False) for array in arrays)
+    return Flat(W, b, c, start=start, sizes=machine.sizes)
 
 
 def fits(parameters: Iterable[NDArray], dtype: type) -> bool:
-    """Whether any sum of weights and biases is a number of ``dtype``."""
+    """Whether any sum of weights and biases is a number of ``dtype``.
+
+    Examples
+    --------
+    >>> fits([np.array([1e30, -1e30])], np.float32)
+    True
+    >>> fits([np.array([1e38, -1e38])], np.float32)
+    False
+    """
     with np.errstate(over="ignore"):
         total = sum(np.abs(array).sum(dtype=np.float64) for array in parameters)
         return bool(total < np.finfo(dtype).max / 4)

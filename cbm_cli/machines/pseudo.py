@@ -16,6 +16,12 @@ def pseudo_log_likelihoods(
     (Besag 1975).
 
     ``unit`` is the value of one level of the rows.
+
+    Examples
+    --------
+    >>> W, b, c = np.zeros((2, 1)), np.zeros(2), np.zeros(1)
+    >>> pseudo_log_likelihoods(W, b, c, np.array([[1, 0]]))  # 2 log 1/2
+    array([-1.38629436])
     """
     n, units = rows.shape
     likelihoods = np.zeros(n)

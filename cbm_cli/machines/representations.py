@@ -124,5 +124,10 @@ def hidden_means(
 def unbalanced(means: NDArray) -> float:
     """Return the share of units that are nearly always off, or on: mean activity
     outside [0.05, 0.95].
+
+    Examples
+    --------
+    >>> unbalanced(np.array([0.01, 0.5, 0.99, 0.3]))
+    0.5
     """
     return float(((means < BALANCED[0]) | (means > BALANCED[1])).mean())

@@ -69,7 +69,13 @@ def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) ->
 
 
 def parse_sampler(text: str) -> Sampler:
-    """Read ``gibbs``, ``PT_c`` or ``PT_c-k``; raise CbmError for anything else."""
+    """Read ``gibbs``, ``PT_c`` or ``PT_c-k``; raise CbmError for anything else.
+
+    Examples
+    --------
+    >>> parse_sampler("PT_10-2").temperatures
+    10
+    """
     if text == "gibbs":
         return Sampler()
     if not re.fullmatch(r"PT_\d{1,6}(-\d{1,6})?", text):

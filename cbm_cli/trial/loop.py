@@ -14,7 +14,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.kernels.machine import State, Trail
-from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
+from cbm_cli.machines.estimates import LONGEST_CALL, Stopped, never
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.metrics import believed, better, valid_metric
@@ -33,7 +33,7 @@ def run_trial(
     trial: Trial,
     data: Dataset,
     since: Progress | None = None,
-    should_pause: Callable[[], bool] = lambda: False,
+    should_pause: Callable[[], bool] = never,
     recorders: Mapping[str, Recorder] = MappingProxyType({}),
     should_stop: Callable[[], bool] | None = None,
 ) -> Outcome | Progress:
@@ -101,7 +101,9 @@ class _Course:
         self.best = -np.inf
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
-        self.recording = Recording(self.settings, data, seed, recorders, self.last)
+        self.recording = Recording(
+            self.settings, data, seed, own=recorders, last=self.last
+        )
         # Evaluations that a kernel makes need not end a stretch
         stops_early = self.settings.early_stopping.metric is not None
         self.through = self.learner.exact is not None and not stops_early

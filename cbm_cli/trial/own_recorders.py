@@ -184,14 +184,16 @@ def _no_function(file: str, name: str, contents: Mapping[str, Any]) -> CbmError:
     return CbmError(f"{file} has no function {name}{hint}", field="record")
 
 
-def _flaw_of(column: str, others: Iterable[str]) -> str:
-    """Why a recorder of the user cannot return this column next to others; or empty."""
+def _flaw_of(column: str, earlier: Iterable[str]) -> str:
+    """Why a recorder of the user cannot return this column after earlier ones, or an
+    empty text.
+    """
     if not re.fullmatch(_COLUMN, column):
         return (
             f"{column[:40]!r} cannot be the name of a column; use up to 100 letters, "
             "digits, blanks and _ . : / ( ) + -, a letter or digit first"
         )
-    if column in others:
+    if column in earlier:
         return f"{column!r} appears twice; give each column a name of its own"
     if is_taken(column):
         return f"{column!r} is a column of cbm, it exists already; rename it"

@@ -351,14 +351,14 @@ def record(
     context: Context,
     own: Mapping[str, Recorder] | None = None,
     flaws: dict[str, str] | None = None,
-    known: Collection[str] | None = None,
+    expected: Collection[str] | None = None,
 ) -> Columns:
     """Return the columns (T,) of the named recorders, in the order of the names.
 
     ``own`` holds the user's recorders by name, see `compile_recorder`. All columns are
     NaN for a snapshot that is not finite. A recorder of the user that fails, that
     returns a column of another one's name, or one that is not among those of earlier
-    snapshots (``known``), gives no columns: ``flaws`` gets the reason, and it is not
+    snapshots (``expected``), gives no columns: ``flaws`` gets the reason, and it is not
     called again.
     """
     own = own or {}
@@ -371,7 +371,7 @@ def record(
             continue
         try:
             measured = recorders[name](snapshots, context)
-            _check_columns(name, measured, columns, known)
+            _check_columns(name, measured, columns, expected)
         except CbmError as error:
             if name not in own or isinstance(error.__cause__, SystemExit):
                 raise
@@ -404,13 +404,13 @@ def _check_columns(
     name: str,
     measured: Columns,
     earlier: Columns,
-    known: Collection[str] | None,
+    expected: Collection[str] | None,
 ) -> None:
     """Raise CbmError for a column of another recorder's name, or one that is new."""
     for column in measured:
         if column in earlier:
             flaw = "exists already; rename it"
-        elif known is not None and column not in known:
+        elif expected is not None and column not in expected:
             flaw = "it did not return before"
         else:
             continue
@@ -495,7 +495,7 @@ class Recording:
             self.context,
             own=self.own,
             flaws=now.flaws,
-            known=earlier,
+            expected=earlier,
         )
         if earlier is None:
             now.recorded = tuple(columns)

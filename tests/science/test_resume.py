@@ -10,7 +10,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import specialised
 from cbm_cli.kernels.likelihood import evaluate_exactly, make_exact
-from cbm_cli.results import Outcome, Store
+from cbm_cli.results import Outcome, Progress, Store
 from cbm_cli.trial import learner
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
@@ -101,6 +101,16 @@ def test_evaluations_of_a_training_draw_random_numbers_of_their_own():
     ]
     assert len({*estimates}) == 5
     assert estimates[0] == estimates[-1]
+
+
+def test_seconds_are_those_of_all_stretches():
+    trial, asked = Trial("test", Settings(**RBM), 0, 1), itertools.count()
+    earlier = Progress(None, seconds=1000.0)
+    paused = run_trial(trial, THREE_PARTS, earlier, lambda: next(asked) > 0)
+    assert isinstance(paused, Progress)
+    assert 1000 < paused.seconds < 1400
+    before = paused.seconds
+    assert before < run_trial(trial, THREE_PARTS, paused).seconds < before + 400
 
 
 def test_grey_rows_are_evaluated_as_by_python():

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cbm_cli.api import open_results
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.agenda import Agenda, Job, _counted, states_in
 from cbm_cli.grid.settings import Settings, Trial
@@ -136,6 +137,9 @@ def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has
         settings, THREE_PARTS, 5, read_machine(*store.machine(RUN, 0))
     )
     assert_allclose(state.mu, THREE_PARTS.train.mean(0), rtol=1e-6)
+    grey = Dataset("grey", 200 * THREE_PARTS.train, levels=255)
+    state = start_from_machine(settings, grey, 5, read_machine(*store.machine(RUN, 0)))
+    assert_allclose(state.mu, 200 / 255 * THREE_PARTS.train.mean(0), rtol=1e-6)
 
 
 # The command line
