@@ -182,11 +182,10 @@ def walk(
     """
     runs, step, at_once = len(x), 0, 1
     group = _group_of(runs, machine[0].size)
-    whole = (
-        runs // group
-    )  # groups; those of one core make one chunk, and the rest of the walks another
-    size = group * -(-whole // min(CORES.get(), whole))
-    ends = [*range(0, whole * group, size), whole * group, runs]
+    # The groups of one core make one chunk, and the walks that are left another
+    groups = runs // group
+    size = group * -(-groups // min(CORES.get(), groups))
+    ends = [*range(0, groups * group, size), groups * group, runs]
     chunks = [
         make_walks(machine, base, x[i:j], i, runs, group)
         for i, j in pairwise(ends)

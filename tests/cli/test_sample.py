@@ -12,7 +12,8 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.formats import read_given
 from cbm_cli.machines import samples
-from cbm_cli.machines.samples import draw, parse_sampler
+from cbm_cli.machines.models import Layered, flatten
+from cbm_cli.machines.samples import draw, draw_given, parse_sampler
 from cbm_cli.report.learned import GAP, tile_panel, tiled
 from cbm_cli.report.panels import compose
 from numpy.testing import assert_allclose, assert_array_equal
@@ -156,6 +157,21 @@ def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
     found = cbm_package.load("m.npz").sample(8000, 7, given=rows, **how)
     for r, row in enumerate(rows):
         assert p_value(found[r::2], exact_conditional(machine, layers, row)) > 1e-4
+
+
+def test_rows_that_give_the_same_units_are_completed_independently():
+    coins = flatten(Layered("rbm", *fair_coins(8)))
+    given = np.full((2, 8), np.nan)
+    given[:, 0] = 1
+    how = {"chains": 1, "steps": 1, "seed": 3}
+    drawn = draw_given(coins, parse_sampler("gibbs"), 2, given, "given", **how).samples
+    assert drawn[:, 0].all()
+    assert (drawn[0] != drawn[1]).any()
+
+
+def fair_coins(units):
+    W, b, c = np.zeros((units, 2)), np.zeros(units), np.zeros(2)
+    return (W,), (b, c), (b, c)
 
 
 def test_chains_that_start_in_equilibrium_stay_there():

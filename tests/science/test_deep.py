@@ -118,6 +118,17 @@ def measured(machine, parts, method):
     return {name: found[name] for name in columns(method, machine.sizes, parts)}
 
 
+@pytest.mark.parametrize("name", ["exact", "ais"])
+def test_total_of_a_part_is_its_mean_times_its_rows(name):
+    flat, parts = flattened(layered(TWO, seed=2)), parts_of(train=visible_rows(TWO))
+    answer = evaluate(flat, parts, Method(name, temperatures=10, runs=5))[1]["train"]
+    quantities = [value for value in answer.values() if isinstance(value, dict)]
+    assert quantities
+    for quantity in quantities:
+        assert quantity["n"] == len(visible_rows(TWO)) > 1
+        assert quantity["total"] == pytest.approx(quantity["n"] * quantity["mean"])
+
+
 def test_an_evaluation_has_the_means_over_each_part():
     flat, training = (
         flattened(layered(TWO, seed=9)),
