@@ -165,6 +165,16 @@ def test_exact_samples_have_the_machines_distribution(shape):
     )  # of 32 states
 
 
+def test_interval_is_of_three_standard_errors_on_both_sides():
+    weights = np.array([1.0, 2.0, 3.0, 4.0])
+    error = 3 * weights.std(ddof=1) / 2
+    low, high = np.log(2.5 - error), np.log(2.5 + error)
+    forward = estimates.summarise(np.log(weights), 0.5)
+    back = estimates.summarise(np.log(weights), 0.5, sign=-1)
+    assert forward.interval == pytest.approx((0.5 + low, 0.5 + high))
+    assert back.interval == pytest.approx((0.5 - high, 0.5 - low))
+
+
 def test_effective_runs_and_doubts():
     summarise = estimates.summarise
     for runs, doubtful in (
