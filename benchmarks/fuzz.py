@@ -37,7 +37,7 @@ with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli.grid.read import read_grid
     from cbm_cli.machines.files import read_machine
     from cbm_cli.results import Results, journal
-    from cbm_cli.results.outcome import read_progress
+    from cbm_cli.results.states import read_progress, sealed_npz
 
 import numpy as np
 
@@ -50,6 +50,12 @@ PLACE = (
     Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     / "input"
 )
+
+
+def read_state(path: Path) -> object:
+    """Read a state whose checksum is right, whatever it holds."""
+    path.write_bytes(sealed_npz(path.read_bytes()))
+    return read_progress(path)
 
 
 def from_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -176,7 +182,7 @@ READERS = {
     ),
     "idx": (from_file(read_rows), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "machine": (from_file(read_machine), FILES),
-    "state": (from_file(read_progress), [state()]),
+    "state": (from_file(read_state), [state()]),
 }  # fmt: skip
 
 

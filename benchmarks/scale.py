@@ -28,8 +28,8 @@ from pathlib import Path
 
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.pool import Task, spread
 from cbm_cli.execution.precompile import TINY
+from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import train
 from cbm_cli.grid.settings import Trial
 from cbm_cli.text import duration

@@ -4,6 +4,14 @@ The command line is ``cbm``. In Python, ``import cbm_cli as cbm`` gives ``cbm.lo
 ``cbm.open_results``, ``cbm.run`` and ``cbm.data``; see docs/python.md.
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and "cbm_cli.cli" in sys.orig_argv:
+    # `python -m cbm_cli.cli` looks for modules in the working folder, as `cbm` does not
+    folder = sys.path.pop(0)
+    if __file__.startswith(folder):  # it is the clone
+        sys.path.append(folder)
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 

@@ -26,7 +26,7 @@ from cbm_cli.machine import TrainedMachine, load
 from cbm_cli.machines.limits import check_whole
 from cbm_cli.results import Results
 from cbm_cli.results.selection import best_machines
-from cbm_cli.results.writing import locked, write_if_changed
+from cbm_cli.results.writer import Lock, locked
 from cbm_cli.text import count, text_of
 
 if TYPE_CHECKING:
@@ -302,15 +302,16 @@ def run(
     text, path = (
         (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))
     )
-    rows = {} if data is None else {"data": _kept_data(data, Path(output), path.parent)}
-    fields = {**(changes or {}), **rows}
-    texts = {
-        field: value if isinstance(value, str) else _yaml(value)
-        for field, value in fields.items()
-    }
     names = _listed(experiments)
-    selected = read_grid(path, texts, trials, names, text=text).select(names)
-    with locked(Path(output)):
+    with locked(Path(output)) as lock:
+        fields = dict(changes or {})
+        if data is not None:
+            fields["data"] = _kept_data(data, lock, path.parent)
+        texts = {
+            field: value if isinstance(value, str) else _yaml(value)
+            for field, value in fields.items()
+        }
+        selected = read_grid(path, texts, trials, names, text=text).select(names)
         agenda = make_agenda(selected, Path(output), folder=path.parent)
         its = RunProgress(agenda)
         script = sys.modules["__main__"]
@@ -324,9 +325,9 @@ def run(
                 else nullcontext(its.message) as its.message
             ):
                 if agenda.jobs:
-                    precompile(agenda, its.message)
+                    precompile(agenda.jobs, its.message)
                 ending = run_agenda(
-                    agenda, its, workers=cores() if jobs is None else jobs
+                    agenda, its, lock, workers=cores() if jobs is None else jobs
                 )
         finally:
             sys.modules["__main__"] = script
@@ -345,7 +346,7 @@ def run(
     return ResultFrames(output)
 
 
-def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
+def _kept_data(data: Any, lock: Lock, folder: Path) -> dict[str, Any] | str:
     """Return fields of ``data:`` for a file that holds the units of data frames and
     arrays.
     """
@@ -381,9 +382,9 @@ def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
     stream = io.BytesIO()
     np.savez(stream, **arrays | ({"names": np.array(names)} if names else {}))
     content = stream.getvalue()
-    path = output.resolve() / "data" / f"{hashlib.sha256(content).hexdigest()[:16]}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_if_changed(path, content)
+    name = f"{hashlib.sha256(content).hexdigest()[:16]}.npz"
+    path = lock.folder.resolve() / "data" / name
+    lock.keep_rows(path, content)
     rest = {
         name: one
         for name, one in given.items()

@@ -35,6 +35,13 @@ class FieldError(CbmError, ValueError):
     _begins_with_field = False
 
 
+class DamagedError(CbmError):
+    """A file is missing, or its checksum proves that it was cut short or changed.
+
+    Every other failure to read a file says nothing against the file.
+    """
+
+
 class IncompleteError(CbmError):
     """The results are incomplete for the command."""
 

@@ -128,18 +128,18 @@ class TrainedMachine:
         """Return log Z of the plain energy, summed over all states (``exact``) or
         estimated.
 
-        ``ais`` starts at the means of the rows ``data``, or at the uniform
-        distribution. A warning is issued if the estimate is doubtful, as where known
+        ``ais`` starts at the means of the rows ``data``, or at the visible biases
+        of the machine. A warning is issued if the estimate is doubtful, as where known
         states, the rows among them, prove a larger one; `evaluate` returns its standard
         error and the proved lower bound.
         """
         self._check_method(method)
         how = Method(method, temperatures, runs, seed=seed)
-        parts = no_parts(self.sizes[0])
-        if method == "ais" and data is not None:
-            parts = parts_of(as_bytes(self._rows(data)), how)
         precision = np.float64 if method == "exact" else np.float32
         flat = flatten(self.parameters, precision, repr(self))
+        parts = no_parts(flat)
+        if method == "ais" and data is not None:
+            parts = parts_of(as_bytes(self._rows(data)), how)
         answer, _ = self._evaluated(flat, parts, how)
         return answer["log_z"]
 

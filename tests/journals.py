@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import zlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from cbm_cli.grid.settings import Data, Pretraining, Settings, TableSpec
 from cbm_cli.results import Results
 from cbm_cli.results.journal import FORMAT, Manifest, Run, sealed
-from cbm_cli.results.writing import EXPORTS, FOLDERS
+from cbm_cli.results.writer import EXPORTS, FOLDERS, locked
 
 from tests.builders import files
 
@@ -60,6 +60,16 @@ def contents(store, run_id, number):
     return tables | {
         kind: store.machine_of(record, kind) for kind in store.machines_in(record)
     }
+
+
+@contextmanager
+def writing(experiment):
+    """Yield the writer of an experiment's folder; at the end all is on disk."""
+    folder = Path(experiment)
+    with locked(folder.parent) as lock:
+        writer = lock.writer(folder.name)
+        yield writer
+        writer.journal.flush()
 
 
 def finished_in(store):

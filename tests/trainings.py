@@ -10,7 +10,9 @@ from cbm_cli.datasets.loading import load
 from cbm_cli.execution.agenda import Job
 from cbm_cli.grid.settings import Settings
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.outcome import read_progress
+from cbm_cli.results.states import read_progress
+
+from tests.journals import writing
 
 
 def coins(units, rows=13):
@@ -38,7 +40,8 @@ def finish_in_pieces(run, store, chance, seed):
         result = run(result, lambda: dice.random() < chance)
         if isinstance(result, Progress):
             stops.append((result.stage, result.update))
-            store.write_progress("run", 0, result, "course")
+            with writing(store.folder) as writer:
+                writer.write_progress("run", 0, result, "course")
             result = read_progress(store.state_path("course", "run", 0))
     return result, stops
 

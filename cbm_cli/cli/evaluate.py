@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cbm_cli.machines.models import Layered
     from cbm_cli.results import Store
     from cbm_cli.results.journal import Manifest
+    from cbm_cli.results.writer import Writer
 
 # Options that are for some of the methods
 _METHODS = {"temperatures": ("ais",), "runs": ("ais",), "seed": ("exact", "ais")}
@@ -69,7 +70,7 @@ _QUANTITIES = {
 )
 @options.jobs
 @click.option(
-    "--again", is_flag=True, help="Also evaluate trials that have such values."
+    "--again", is_flag=True, help="Replace the values of trials that have some."
 )
 @options.as_json
 @results_and("[EXPERIMENT|MODEL]...", ".npz")
@@ -90,8 +91,9 @@ def evaluate(
     of --data. Without --data, --exact and --ais print log Z alone. In a results folder,
     cbm evaluates every trial on all parts of its own data, prints the mean of each
     cell, and adds columns to summary.csv. If you interrupt it, the same command
-    continues. Diverged and damaged trials are named and left out. Then, or if no trial
-    is finished, the exit code is 3.
+    continues. Diverged and damaged trials are named and left out, and so are trials
+    with values that other options or versions have made, unless you give --again. Then,
+    or if no trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais
     the bound with its log Z. For an auto encoder, which has no likelihood, cbm prints
@@ -99,7 +101,7 @@ def evaluate(
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.machines.likelihood import Method
-    from cbm_cli.results.writing import locked
+    from cbm_cli.results.writer import locked
 
     models = target.models()
     _check_options(method or "exact", of_files=bool(models))
@@ -113,11 +115,12 @@ def evaluate(
     folder = folder_of_data(source)
     with (
         target.results().readable(target.names) as stores,
-        locked(target.folder),
+        locked(target.folder) as lock,
         data_in(folder),
     ):
         effort = {"workers": workers, "again": again}
-        complete = _evaluate_results(stores, select, chosen, as_json, effort)
+        writers = [lock.writer(store.experiment) for store in stores]
+        complete = _evaluate_results(writers, select, chosen, as_json, effort)
     if not complete:
         raise SystemExit(IncompleteError.exit_code)
 
@@ -174,8 +177,11 @@ def _parts_for(path: Path, machine: Layered, source: str | None, method: Method)
     """Return the parts of the data on which to evaluate a machine; without data, log Z
     alone is known.
     """
+    import numpy as np
+
     from cbm_cli.datasets.loading import load_source
     from cbm_cli.machines.likelihood import no_parts, parts_of
+    from cbm_cli.machines.models import flatten
 
     if source is not None:
         data = load_source(source, machine.sizes[0], machine.names)
@@ -189,7 +195,7 @@ def _parts_for(path: Path, machine: Layered, source: str | None, method: Method)
     if method.name == "ais":
         known += ", and its proved bound rests on states of chains alone"
     note(f"{path}: {known}")
-    return no_parts(machine.sizes[0])
+    return no_parts(flatten(machine, np.float64, str(path)))
 
 
 def _doubts_about(answer: dict[str, Any]) -> list[str]:
@@ -249,7 +255,7 @@ def _lines_of_log_z(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _evaluate_results(
-    stores: Sequence[Store],
+    writers: Sequence[Writer],
     select: Pairs,
     method: Method,
     as_json: bool,
@@ -259,14 +265,15 @@ def _evaluate_results(
     from cbm_cli.results.selection import select_cells
 
     complete = True
-    manifests = select_cells([store.manifest() for store in stores], select)
-    for store, manifest in zip(stores, manifests, strict=True):
+    manifests = select_cells([writer.store.manifest() for writer in writers], select)
+    for writer, manifest in zip(writers, manifests, strict=True):
         if select and not manifest.cells:
             continue
+        store = writer.store
         damaged = store.damaged()
         for problem in damaged.values():
             note(f"{problem}; cbm run repeats what is lost")
-        trials = _evaluate_trials(store, manifest, method, as_json, effort)
+        trials = _evaluate_trials(writer, manifest, method, as_json, effort)
         run_ids = [run.run_id for run in store.manifest().cells]
         places = {run_id: place for place, run_id in enumerate(run_ids)}
         trials.sort(key=lambda trial: (places[trial.run.run_id], trial.number))
@@ -283,7 +290,7 @@ def _evaluate_results(
 
 
 def _evaluate_trials(
-    store: Store,
+    writer: Writer,
     manifest: Manifest,
     method: Method,
     as_json: bool,
@@ -294,8 +301,9 @@ def _evaluate_trials(
     """
     from cbm_cli.execution.evaluate import evaluate_trials
 
+    store = writer.store
     trials: list[Evaluated] = []
-    total = sum(len(store.finished(run.run_id)) for run in manifest.cells)
+    total = len(store.finished_keys(run.run_id for run in manifest.cells))
 
     def share() -> float:
         return len(trials) / max(total, 1)
@@ -307,7 +315,7 @@ def _evaluate_trials(
         with (
             live(share, status) as message,
             closing(
-                evaluate_trials(store, method, manifest, **effort, say=message)
+                evaluate_trials(writer, method, manifest, **effort, say=message)
             ) as evaluated,
         ):
             for trial in evaluated:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from cbm_cli.cli.options import GRIDS, Pairs, Whole, command, output, read_pairs
 from cbm_cli.cli.output import live, note, say, say_text, to_type
 from cbm_cli.cli.target import grid_near
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.execution import start_early
+from cbm_cli.execution.fork_server import start_early
 from cbm_cli.kernels.sharing import cores
 from cbm_cli.text import count, duration
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from cbm_cli.execution.agenda import Agenda
     from cbm_cli.execution.run import Ending
     from cbm_cli.grid.settings import Experiment
+    from cbm_cli.results.writer import Lock
 
 _DEFAULT = Path("experiments.yaml")
 
@@ -112,7 +112,7 @@ def run(
         remedy = f"{near} is a grid: {to_type('run', near)}"
         raise CbmError(f"{error}\n{remedy}") from None
     from cbm_cli.execution.agenda import make_agenda
-    from cbm_cli.results.writing import locked
+    from cbm_cli.results.writer import locked
     from cbm_cli.trial.own_recorders import refuse_code
 
     if no_code:
@@ -120,14 +120,23 @@ def run(
     missing = False
     if available:
         experiments, missing = _only_available(experiments, grid.parent)
-    with nullcontext() if dry_run else locked(output):
+    if dry_run:
         agenda = make_agenda(experiments, output, folder=grid.parent)
         _say_what_is_read(agenda)
         _say_what_recorders_import(experiments, grid.parent)
-        if dry_run:
-            _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
-        else:
-            _run_and_show(agenda, workers, scheduler, output, fail_fast)
+        _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
+    else:
+        with locked(output) as lock:
+            agenda = make_agenda(experiments, output, folder=grid.parent)
+            _say_what_is_read(agenda)
+            _say_what_recorders_import(experiments, grid.parent)
+            _run_and_show(
+                agenda,
+                lock,
+                workers=workers,
+                scheduler=scheduler,
+                fail_fast=fail_fast,
+            )
     if missing:
         raise SystemExit(IncompleteError.exit_code)
 
@@ -207,10 +216,10 @@ def _say_what_is_read(agenda: Agenda) -> None:
         trials = count(agenda.beyond, "trial")
         why = "the states are of longer trainings, or began at another machine"
         note(f"to start from the beginning: {trials}; {why}")
-    shared = agenda.asked - agenda.total
+    shared = agenda.trials - agenda.total
     if shared:
         experiments = count(len(agenda.experiments), "experiment")
-        which = f"{experiments} with {agenda.asked:,} trials"
+        which = f"{experiments} with {agenda.trials:,} trials"
         note(f"{which}; {shared:,} are the same as others and run once")
 
 
@@ -255,7 +264,7 @@ def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
 
 
 def _run_and_show(
-    agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool
+    agenda: Agenda, lock: Lock, workers: int, scheduler: str | None, fail_fast: bool
 ) -> None:
     """Run what is to do, with its progress; then print the tables."""
     from cbm_cli.execution.precompile import precompile
@@ -267,7 +276,7 @@ def _run_and_show(
         done = f"{agenda.done:,} of {agenda.total:,} trials done in earlier runs"
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
-        precompile(agenda, note)
+        precompile(agenda.jobs, note)
     progress = RunProgress(agenda)
     ThreadPoolExecutor(1).submit(__import__, "pandas")  # which the table needs
     try:
@@ -275,6 +284,7 @@ def _run_and_show(
             ending = run_agenda(
                 agenda,
                 progress,
+                lock,
                 workers=workers,
                 scheduler=scheduler,
                 fail_fast=fail_fast,
@@ -286,7 +296,7 @@ def _run_and_show(
         note(f"\nInterrupted; {finished}; {saved}\n")
         note(f"  {to_type(*sys.argv[1:])}\n")
         raise
-    _show(agenda, ending, output)
+    _show(agenda, ending, lock.folder)
     if ending.failed:
         raise SystemExit(1)
 

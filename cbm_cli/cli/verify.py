@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
     metavar="N|all",
     type=Whole(1, word="all"),
     default=10,
-    help="Trials, chosen at random, the same ones each time.",
+    help="Trials, drawn at random, or all.",
+)
+@click.option(
+    "--seed",
+    type=Whole(0, 2**63 - 1),
+    help="Of the sample; default: a new one each time.",
 )
 @options.jobs
 @options.no_code
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
 def verify(
     target: Target,
     sample: int | str,
+    seed: int | None,
     jobs: int | None,
     no_code: bool,
     source: str | None,
@@ -46,6 +53,10 @@ def verify(
     Verdicts: same bytes; different (where first); damaged; cannot be run again, for
     example without its data (docs/verify.md). The exit code is 1 if a trial is
     different or damaged, and 3 if none could run again.
+
+    Recorders of the form file.py:function are code. They run if their text is that of
+    the trials and their file is not part of the results. If results come from someone
+    else, give --no-code.
     """
     from cbm_cli.datasets.published import data_in
     from cbm_cli.execution.verify import CANNOT, DAMAGED, DIFFERENT, verify_trials
@@ -69,8 +80,9 @@ def verify(
         verify_trials(
             results,
             names,
-            sample if isinstance(sample, int) else None,
             show,
+            sample=sample if isinstance(sample, int) else None,
+            seed=secrets.randbelow(10**6) if seed is None else seed,
             workers=cores() if jobs is None else jobs,
             code=not no_code,
             announce=note,

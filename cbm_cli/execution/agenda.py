@@ -1,6 +1,6 @@
 """From experiments to the trials that still have to be run."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,13 +8,19 @@ from pathlib import Path
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import available
-from cbm_cli.errors import CbmError
-from cbm_cli.execution.origin import Named, Names, Start, TrialStarts
+from cbm_cli.errors import CbmError, DamagedError
+from cbm_cli.execution.identity import Named, Names
+from cbm_cli.execution.starts import Start, TrialStarts
+from cbm_cli.execution.work import same_folder
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store
-from cbm_cli.results.journal import TrialKey
-from cbm_cli.results.outcome import MachineArrays, read_progress
+from cbm_cli.results.checked import CheckedMachines
+from cbm_cli.results.journal import LineHead, TrialKey
+from cbm_cli.results.outcome import MachineArrays
+from cbm_cli.results.states import read_progress
+from cbm_cli.results.writer import check_place
 from cbm_cli.trial.checks import check, check_table
+from cbm_cli.trial.own_recorders import compile_recorder
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import start_from_machine, total_updates
 
@@ -27,19 +33,16 @@ class Job:
     run_id: str
     data: Dataset
     stores: tuple[Store, ...]
-    pretraining: str | None = (
-        None  # name of its pre-trained layers, which other trials may share
-    )
-    sources: dict[str, str] = field(
-        default_factory=dict
-    )  # texts of a user's own recorders, by name
-    # the run-id without the length of training, which shorter and longer trainings
+    # Name of its pre-trained layers, which other trials may share
+    pretraining: str | None = None
+    # Texts of a user's own recorders, by name
+    sources: dict[str, str] = field(default_factory=dict)
+    # The run-id without the length of training, which shorter and longer trainings
     # share
     course: str = ""
     start: Start | None = None  # the machine that it starts from, if any
-    state: Path | None = (
-        None  # of this training, or of one of another length, to continue from
-    )
+    # Of this training, or of one of another length, to continue from
+    state: Path | None = None
 
     @property
     def key(self) -> TrialKey:
@@ -50,37 +53,37 @@ class Job:
         """Return where the trial starts: at a state, or from a machine or pre-trained
         layers.
         """
-        if self.state and (state := self.read(self.state)):
-            return state
+        if self.state:
+            progress = self.read(self.state)
+            if progress:
+                return progress
         if self.start:
-            its = self.trial.settings
-            machine = self.start.machine(its, self.data)
+            settings = self.trial.settings
+            machine = self.start.machine(settings, self.data)
             return Progress(
-                start_from_machine(its, self.data, self.trial.seed, machine)
+                start_from_machine(settings, self.data, self.trial.seed, machine)
             )
-        return (
-            Progress(None, stage=self.stages, pretrained=self.layers)
-            if self.layers
-            else None
-        )
+        layers = self.layers
+        if layers:
+            return Progress(None, stage=self.stages, pretrained=layers)
+        return None
 
     def read(self, path: Path) -> Progress | None:
         """Read a state; None for one that is beyond the length of this training, or
         started elsewhere.
         """
-        found = read_progress(path, self.digest)
-        is_layer = found is not None and self.pretraining and found.stage < self.stages
-        return (
-            found
-            if found is not None and (is_layer or found.update <= self.updates)
-            else None
-        )
+        progress = read_progress(path, self.digest)
+        if progress is None:
+            return None
+        is_pretraining = self.pretraining and progress.stage < self.stages
+        return progress if is_pretraining or progress.update <= self.updates else None
 
     @property
     def layers(self) -> MachineArrays:
         """Layers that another trial has pre-trained."""
-        name, number = self.pretraining, self.trial.number
-        return self.stores[0].pretrained(name, number) if name else {}
+        if not self.pretraining:
+            return {}
+        return self.stores[0].pretrained(self.pretraining, self.trial.number)
 
     @property
     def digest(self) -> str:
@@ -90,8 +93,8 @@ class Job:
     @property
     def stages(self) -> int:
         """Number of layers that are pre-trained."""
-        its = self.trial.settings
-        return its.model.layers - 1 if its.pretraining.epochs else 0
+        settings = self.trial.settings
+        return settings.model.layers - 1 if settings.pretraining.epochs else 0
 
     @property
     def updates(self) -> int:
@@ -101,23 +104,19 @@ class Job:
     def share(self, progress: Progress) -> float:
         """Share of all updates, those of pre-training included, that are made."""
         layer = updates_of_layer(self.trial.settings, self.data)
-        return min(
-            1,
-            (progress.stage * layer + progress.update)
-            / (self.stages * layer + self.updates),
-        )
+        made = progress.stage * layer + progress.update
+        return min(1, made / (self.stages * layer + self.updates))
 
     @property
     def title(self) -> str:
         """A few words for progress and messages."""
-        how = self.trial.settings
+        settings = self.trial.settings
         words = (
-            how.data.title,
-            how.offsets,
-            how.sampler_name,
-            how.learning_rate,
-            "trial",
-            self.trial.number,
+            settings.data.title,
+            settings.offsets,
+            settings.sampler_name,
+            settings.learning_rate,
+            f"trial {self.trial.number}",
         )
         return " ".join(map(str, words))
 
@@ -128,27 +127,27 @@ class Agenda:
 
     experiments: list[Experiment]
     stores: dict[str, Store]  # by experiment
-    run_ids: dict[
-        str, dict[str, str]
-    ]  # of the cells, with their courses, by experiment
+    # Of the cells, with their courses, by experiment
+    run_ids: dict[str, dict[str, str]]
     datasets: Mapping[Data, Dataset]
-    jobs: list[Job] = field(
-        default_factory=list
-    )  # each different trial once, trial 0 of every cell first
+    # Each different trial once, trial 0 of every cell first
+    jobs: list[Job] = field(default_factory=list)
     done: int = 0  # different trials that are finished already
     resumed: int = 0  # jobs that resume an interrupted trial
     continued: int = 0  # jobs that continue a training of another length
     started: int = 0  # jobs that start from machine files or another experiment
-    # jobs from the beginning, as all states are of longer trainings or of other
+    # Jobs from the beginning, as all states are of longer trainings or of other
     # machines
     beyond: int = 0
-    damaged: list[str] = field(
-        default_factory=list
-    )  # finished trials with damaged files, which run again
+    # What is damaged and made again, in words
+    damaged: list[str] = field(default_factory=list)
+    # States whose checksum fails; a run sets them aside
+    damaged_states: list[Path] = field(default_factory=list)
+    checked: CheckedMachines | None = None  # what a run need not read again
     folder: Path = Path()  # paths of a user's own data are relative to it
 
     @property
-    def asked(self) -> int:
+    def trials(self) -> int:
         """Trials of all experiments; those that experiments share count for each."""
         return sum(
             experiment.trials * len(experiment.cells) for experiment in self.experiments
@@ -163,13 +162,12 @@ class Agenda:
         """Return the jobs in groups, each after the jobs that write the machines it
         starts from.
         """
-        keys = {job.key: job for job in self.jobs}
+        jobs = {job.key: job for job in self.jobs}
 
         def depth(job: Job) -> int:
-            source = (
-                keys.get(job.start.needs) if job.start and job.start.needs else None
-            )
-            return 0 if source is None else 1 + depth(source)
+            if job.start is None or job.start.needs not in jobs:
+                return 0
+            return 1 + depth(jobs[job.start.needs])
 
         waves: dict[int, list[Job]] = {}
         for job in self.jobs:
@@ -186,11 +184,8 @@ def only_available(
     """
     left, missing = [], {}
     for experiment in experiments:
-        absent = {
-            data
-            for data in {cell.data for cell in experiment.cells}
-            if available(data, folder)
-        }
+        sets = {cell.data for cell in experiment.cells}
+        absent = {data for data in sets if available(data, folder)}
         cells = tuple(cell for cell in experiment.cells if cell.data not in absent)
         if absent:
             missing[experiment.name] = sorted(data.title for data in absent)
@@ -203,6 +198,8 @@ def make_agenda(
     experiments: Sequence[Experiment], root: Path, folder: Path = Path()
 ) -> Agenda:
     """Load the data sets, check every cell against them, and find what is finished.
+
+    Nothing is written: damaged states are renamed by the run.
 
     Parameters
     ----------
@@ -218,15 +215,24 @@ def make_agenda(
         folder.
     """
     names = make_names(experiments, root, folder)
-    stores = {one.name: Store(root / one.name) for one in experiments}
-    for store in stores.values():
-        store.begin()
-    run_ids = {
-        one.name: dict(names.of(one, cell)[:2] for cell in one.cells)
-        for one in experiments
-    }
-    agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
-    _find_jobs(agenda, names)
+    agenda = Agenda(
+        experiments=[*experiments],
+        stores={
+            experiment.name: Store(root / experiment.name) for experiment in experiments
+        },
+        run_ids={},
+        datasets=names.datasets,
+        checked=CheckedMachines(root),
+        folder=folder,
+    )
+    for experiment in experiments:
+        check_place(agenda.stores[experiment.name])
+        named = [names.of(experiment, cell) for cell in experiment.cells]
+        agenda.run_ids[experiment.name] = {cell.run_id: cell.course for cell in named}
+    jobs = _unfinished(agenda, names)
+    _check_sources(agenda, names, jobs)
+    states = states_in(root)
+    agenda.jobs = [continued(job, agenda, states) for job in in_turns(jobs.values())]
     return agenda
 
 
@@ -238,35 +244,54 @@ def make_names(
     """
     names = Names(_datasets_of(experiments, folder), root, folder)
     problems: list[str] = []
+    compiled: set[str] = set()
     for experiment in experiments:
-        known: dict[str, Settings] = {}
         cells = [(cell, names.datasets[cell.data]) for cell in experiment.cells]
+        first_of: dict[str, Settings] = {}  # cells by run-id
         for cell, data in cells:
             try:
                 check(cell, data)
                 named = names.of(experiment, cell)
                 if named.start:
                     named.start.check(data, experiment.trials)
-                other = known.setdefault(named.run_id, cell)
-                if differing := [
-                    name for name, value in cell if value != getattr(other, name)
-                ]:
-                    told = "has the same content or value as in another cell"
-                    raise CbmError(f"{told}; leave one of them out", field=differing[0])
+                _check_different(cell, first_of.setdefault(named.run_id, cell))
+                _check_recorders(named.sources, compiled)
             except CbmError as error:
                 problems.append(experiment.located(cell, error))
+        if problems:
+            continue
         try:
-            if not problems:
-                check_table(experiment.table, cells)
+            check_table(experiment.table, cells)
         except CbmError as error:
             problems.append(experiment.located(experiment.cells[0], error))
     _raise_all(problems)
     return names
 
 
+def _check_different(cell: Settings, other: Settings) -> None:
+    """Raise CbmError if a cell is another one, in other words."""
+    for name, setting in cell:
+        if setting != getattr(other, name):
+            raise CbmError(
+                "has the same content or value as in another cell; leave one of them "
+                "out",
+                field=name,
+            )
+
+
+def _check_recorders(sources: Mapping[str, str], compiled: set[str]) -> None:
+    """Raise CbmError for a user's own recorder that cannot be run; each is run once."""
+    for name, source in sources.items():
+        if name not in compiled:
+            with same_folder():
+                compile_recorder(name, source)
+            compiled.add(name)
+
+
 def _raise_all(problems: Iterable[str]) -> None:
-    if told := dict.fromkeys(problems):
-        raise CbmError("\n".join(told))
+    lines = dict.fromkeys(problems)
+    if lines:
+        raise CbmError("\n".join(lines))
 
 
 def _datasets_of(
@@ -275,143 +300,189 @@ def _datasets_of(
     """Load the data sets of all cells; CbmError for all that cannot be loaded, at
     once.
     """
-    datasets, problems = dict[Data, Dataset](), list[str]()
-    cells = dict[Data, tuple[Experiment, Settings]]()  # the first of each data set
+    users: dict[Data, tuple[Experiment, Settings]] = {}  # the first of each data set
     for experiment in experiments:
         for cell in experiment.cells:
-            cells.setdefault(cell.data, (experiment, cell))
-    for data, (experiment, cell) in cells.items():
+            users.setdefault(cell.data, (experiment, cell))
+    datasets: dict[Data, Dataset] = {}
+    problems: list[str] = []
+    for data, (experiment, cell) in users.items():
         try:
             datasets[data] = load(data, folder=folder)
         except CbmError as error:
             problems.append(experiment.located(cell, error, "data"))
-    if datasets and any(
-        available(data, folder) for data in cells.keys() - datasets.keys()
-    ):
-        some = f"{len(datasets)} of {len(cells)} data sets are here"
-        problems.append(f"{some}; add --available to run these without the others")
+    missing = [data for data in users if data not in datasets]
+    if datasets and any(available(data, folder) for data in missing):
+        problems.append(
+            f"{len(datasets)} of {len(users)} data sets are here; add --available to "
+            "run these without the others"
+        )
     _raise_all(problems)
     return datasets
 
 
-def _find_jobs(agenda: Agenda, names: Names) -> None:
-    """Find the trials that are not finished, in their order, and where each starts."""
-    keys, wanted = set[TrialKey](), dict[TrialKey, Job]()
-    sources: dict[
-        TrialKey, tuple[Experiment, TrialStarts]
-    ] = {}  # trials that others start from; the others
-    for experiment in agenda.experiments:
-        store, named = (
-            agenda.stores[experiment.name],
-            [names.of(experiment, it) for it in experiment.cells],
-        )
-        agenda.damaged += [
-            f"{problem}; what is lost is made again"
-            for problem in store.damaged().values()
-        ]
-        lines = store.lines()
-        for index, trial in enumerate(experiment):
-            start = named[index % len(named)].start
-            job = job_of(trial, named[index % len(named)], store)
-            keys.add(job.key)
-            line = lines.get(job.run_id, {}).get(trial.number)
-            if line and line.finished:
-                problem = store.problem(line)
-                if (
-                    not problem
-                    and job.start
-                    and job.digest
-                    and store.line(*job.key).start != job.digest
-                ):
-                    problem = (
-                        f"{store.journal.path}: trial {trial.number} of "
-                        f"{job.run_id}: started from "
-                    )
-                    problem += f"another machine than {job.start.file} holds now"
-                if not problem:
-                    continue
-                agenda.damaged.append(f"{problem}; this trial is run again")
-            known = wanted.setdefault(job.key, job)
-            if store not in known.stores:
-                wanted[job.key] = replace(known, stores=(*known.stores, store))
-            if isinstance(start, TrialStarts):
-                sources.setdefault((start.fact, trial.number), (experiment, start))
-    told: dict[
-        tuple[str, str], str
-    ] = {}  # of the first unfinished trial of each pair of experiments
-    for (run_id, number), (user, start) in sorted(
-        sources.items(), key=lambda one: one[0][1]
-    ):
-        if (run_id, number) not in wanted and number not in start.store.finished(
-            run_id
-        ):
-            error = CbmError(start.unfinished(number), field="start_from")
-            told.setdefault(
-                (user.name, start.source.name), user.located(start.cell, error)
-            )
-    _raise_all(told.values())
-    states, seen, turns = (
-        states_in(names.root),
-        Counter[TrialKey](),
-        dict[TrialKey, tuple[bool, int]](),
-    )
-    for (
-        key,
-        job,
-    ) in (
-        wanted.items()
-    ):  # of jobs that share pre-trained layers one each, then the others
-        seen[shared := (job.pretraining or job.run_id, job.trial.number)] += 1
-        turns[key] = seen[shared] > 1, job.trial.number  # trial 0 of every cell first
-    agenda.jobs = [
-        _counted(wanted[key], agenda, states)
-        for key in sorted(wanted, key=turns.__getitem__)
-    ]
-    agenda.done = len(keys) - len(wanted)
+# Jobs
 
 
 def job_of(trial: Trial, named: Named, store: Store) -> Job:
     """Return the job that runs a trial for an experiment."""
-    start = named.start.of(trial.number) if named.start else None
-    facts = named.pretraining, named.sources, named.course, start
-    return Job(trial, named.run_id, named.data, (store,), *facts)
+    return Job(
+        trial=trial,
+        run_id=named.run_id,
+        data=named.data,
+        stores=(store,),
+        pretraining=named.pretraining,
+        sources=named.sources,
+        course=named.course,
+        start=named.start.of(trial.number) if named.start else None,
+    )
+
+
+def _unfinished(agenda: Agenda, names: Names) -> dict[TrialKey, Job]:
+    """Return the jobs of trials that are not finished, in the order of the grid; count
+    the others.
+    """
+    jobs: dict[TrialKey, Job] = {}
+    keys: set[TrialKey] = set()
+    for experiment in agenda.experiments:
+        store = agenda.stores[experiment.name]
+        for problem in store.damaged().values():
+            agenda.damaged.append(f"{problem}; what is lost is made again")
+        lines = store.lines()
+        named = [names.of(experiment, cell) for cell in experiment.cells]
+        for index, trial in enumerate(experiment):
+            job = job_of(trial, named[index % len(named)], store)
+            keys.add(job.key)
+            line = lines.get(job.run_id, {}).get(trial.number)
+            if line and line.finished:
+                problem = _problem(job, line, agenda)
+                if not problem:
+                    continue
+                agenda.damaged.append(f"{problem}; this trial is run again")
+            known = jobs.setdefault(job.key, job)
+            if store not in known.stores:
+                jobs[job.key] = replace(known, stores=(*known.stores, store))
+    agenda.done = len(keys) - len(jobs)
+    return jobs
+
+
+def _problem(job: Job, line: LineHead, agenda: Agenda) -> str:
+    """Say why a finished trial has to run again; empty if it does not."""
+    (store,) = job.stores
+    damage = ""
+    if agenda.checked:
+        damage = agenda.checked.damage(store, line)
+    if damage or not job.start or not job.digest:
+        return damage
+    if store.line(*job.key).start == job.digest:
+        return ""
+    return (
+        f"{store.journal.path}: trial {job.trial.number} of {job.run_id}: started from "
+        f"another machine than {job.start.file} holds now"
+    )
+
+
+def _check_sources(agenda: Agenda, names: Names, jobs: Mapping[TrialKey, Job]) -> None:
+    """Raise CbmError for trials that start from trials which are neither finished nor
+    jobs: of each pair of experiments, for the first.
+    """
+    messages: dict[tuple[str, str], str] = {}
+    for experiment in agenda.experiments:
+        run_ids: dict[str, TrialStarts] = {}
+        for cell in experiment.cells:
+            named = names.of(experiment, cell)
+            if isinstance(named.start, TrialStarts):
+                run_ids[named.run_id] = named.start
+        if not run_ids:
+            continue
+        for run_id, number in sorted(jobs, key=lambda key: key[1]):
+            start = run_ids.get(run_id)
+            if not start or number >= experiment.trials:
+                continue
+            if (start.fact, number) in jobs:
+                continue
+            pair = experiment.name, start.source.name
+            if pair in messages or number in start.store.finished(start.fact):
+                continue
+            error = CbmError(start.unfinished(number), field="start_from")
+            messages[pair] = experiment.located(start.cell, error)
+    _raise_all(messages.values())
+
+
+def in_turns(jobs: Iterable[Job]) -> list[Job]:
+    """Return jobs in the order in which they begin.
+
+    Of jobs that share pre-trained layers one begins before all others, which need not
+    train these layers again; then trial 0 of every cell comes before trial 1 of any.
+    """
+    leaders: list[Job] = []
+    followers: list[Job] = []
+    groups: set[TrialKey] = set()
+    for job in jobs:
+        group = job.pretraining or job.run_id, job.trial.number
+        if group in groups:
+            followers.append(job)
+        else:
+            groups.add(group)
+            leaders.append(job)
+    leaders.sort(key=lambda job: job.trial.number)
+    followers.sort(key=lambda job: job.trial.number)
+    return leaders + followers
+
+
+# Where jobs continue
 
 
 def states_in(root: Path) -> dict[TrialKey, list[Path]]:
     """Return the states of trials of all experiments of a results folder, by course and
     number.
     """
-    found = defaultdict[TrialKey, list[Path]](list)
+    paths: dict[TrialKey, list[Path]] = defaultdict(list)
     for folder in sorted(root.glob("*/checkpoints")):
         for state in Store(folder.parent).states():
-            found[state.course, state.trial].append(state.path)
-    return found
+            paths[state.course, state.trial].append(state.path)
+    return paths
 
 
-def _counted(
+def continued(
     job: Job, agenda: Agenda, states: Mapping[TrialKey, Sequence[Path]]
 ) -> Job:
-    """Count a job by what it continues from: the furthest state; those that cannot be
-    read are removed.
+    """Return a job with the furthest state that it can continue from, and count it.
+
+    States whose checksum fails are noted. CbmError for those that cannot be read for
+    another reason.
     """
-    paths, found = (
-        states.get((job.course, job.trial.number), ()),
-        dict[Path, tuple[int, int]](),
-    )
+    paths = states.get((job.course, job.trial.number), ())
+    sound: list[Path] = []
+    places: dict[Path, tuple[int, int]] = {}  # how far each state is
     for path in paths:
         try:
-            if state := job.read(path):
-                found[path] = state.stage, state.update
-        except CbmError as error:
-            agenda.damaged.append(str(error))
-            path.unlink(missing_ok=True)
-    if found:
-        path = max(found, key=found.__getitem__)
-        is_own = path == job.stores[0].state_path(job.course, *job.key)
-        agenda.resumed += is_own
-        agenda.continued += not is_own
+            progress = job.read(path)
+        except DamagedError as error:
+            _note_damage(agenda, path, error)
+            continue
+        sound.append(path)
+        if progress:
+            places[path] = progress.stage, progress.update
+    if places:
+        path = max(places, key=places.__getitem__)
+        if path == job.stores[0].state_path(job.course, *job.key):
+            agenda.resumed += 1
+        else:
+            agenda.continued += 1
         return replace(job, state=path)
-    agenda.beyond += any(path.exists() for path in paths)
+    agenda.beyond += bool(sound)
     agenda.started += job.start is not None
-    agenda.resumed += bool(job.layers)
+    try:
+        agenda.resumed += bool(job.layers)
+    except DamagedError as error:
+        path = job.stores[0].layers_path(job.pretraining or "", job.trial.number)
+        _note_damage(agenda, path, error)
     return job
+
+
+def _note_damage(agenda: Agenda, path: Path, error: DamagedError) -> None:
+    """Note a file whose checksum fails; several jobs may want the same one."""
+    if path not in agenda.damaged_states:
+        agenda.damaged_states.append(path)
+        agenda.damaged.append(f"{error}; what it holds is trained again")

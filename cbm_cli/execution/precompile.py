@@ -1,11 +1,12 @@
 """Machine code before a run, so that not every worker compiles it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels import compiling
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.results import Progress
@@ -14,7 +15,7 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
 
 if TYPE_CHECKING:
-    from cbm_cli.execution.agenda import Agenda, Job
+    from cbm_cli.execution.agenda import Job
 
 # A file next to the machine code of this installation exists if a kind is compiled
 MARKS = Path(make_updates.stats.cache_path)  # type: ignore[attr-defined]  # Numba's
@@ -36,48 +37,62 @@ def run_tiny() -> None:
 
 
 def precompile(
-    agenda: "Agenda", announce: Callable[[str], None] = lambda message: None
+    jobs: Iterable["Job"], announce: Callable[[str], None] = lambda message: None
 ) -> None:
-    """Compile the kernels that the jobs need, unless they are compiled; ``announce``
-    gets what to tell.
+    """Compile the kernels that jobs need, unless they are compiled; ``announce`` gets
+    messages.
 
     The training loop is compiled once for each kind of settings that changes what it
     calls.
     """
-    jobs = {job.run_id: job for job in agenda.jobs}.values()
-    missing = {
-        mark: job
-        for job in jobs
-        if not (mark := MARKS / f"compiled-{_kind_of(job)}").exists()
-    }
+    missing = {}
+    for job in {job.run_id: job for job in jobs}.values():
+        mark = MARKS / f"compiled-{_kind_of(job)}"
+        if not mark.exists():
+            missing[mark] = job
     if not missing:
         return
     announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
+    if compiling.is_private():
+        announce(
+            f"{compiling.USUAL_PLACE}: cannot write there, so that kernels are "
+            "compiled in every run; set the variable CBM_KERNEL_CACHE to a folder that "
+            "can be written"
+        )
     run_tiny()
     for mark, job in missing.items():
-        given = job.trial.settings, job.data, job.trial.seed
-        learner, layers, now = Learner(*given), LayerTraining(*given), Progress(None)
-        learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
-        if not layers.is_done(now):
-            now.state = layers.first_state(now)
-            layers.advance(now, 1)
+        _compile_for(job)
         mark.touch()
+
+
+def _compile_for(job: "Job") -> None:
+    """Make an update of a job, and one of its pre-training."""
+    settings, data, seed = job.trial.settings, job.data, job.trial.seed
+    learner = Learner(settings, data, seed)
+    learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
+    layers = LayerTraining(settings, data, seed)
+    progress = Progress(None)
+    if not layers.is_done(progress):
+        progress.state = layers.first_state(progress)
+        layers.advance(progress, 1)
 
 
 def _kind_of(job: "Job") -> str:
     """What the types of the training loop's arguments depend on."""
-    model = (settings := job.trial.settings).model
-    depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
-    exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
-    aside = {"independent": "-aside", "exact": "-exact-aside"}.get(
-        settings.offsets_from, ""
-    )
-    ways = {
-        "-exact": exact,
-        "-natural": is_directed(settings),
-        "-momentum": settings.momentum > 0,
-    }
-    ways |= {aside: True, "-layers": settings.pretraining.epochs > 0}
-    return (
-        model.kind + depth + "".join(way for way, is_taken in ways.items() if is_taken)
-    )
+    settings = job.trial.settings
+    kind: str = settings.model.kind
+    if kind == "auto-encoder":
+        kind += f"-{settings.model.layers}"
+    if settings.parsed_sampler.exact or settings.gradient_from == "exact":
+        kind += "-exact"
+    if is_directed(settings):
+        kind += "-natural"
+    if settings.momentum > 0:
+        kind += "-momentum"
+    if settings.offsets_from == "independent":
+        kind += "-aside"
+    elif settings.offsets_from == "exact":
+        kind += "-exact-aside"
+    if settings.pretraining.epochs > 0:
+        kind += "-layers"
+    return kind

@@ -2,26 +2,28 @@
 run is.
 """
 
-import contextlib
 import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.agenda import Agenda, Job, TrialKey
-from cbm_cli.execution.pool import Task, spread
+from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import Failure, train
 from cbm_cli.results import Outcome, Progress
+from cbm_cli.results.writer import Lock, Writer
 from cbm_cli.text import duration
 
 SAVE_EVERY = 30.0  # seconds of a trial between two states on disk
 SHOWN = 4  # running trials shown at a time
 EXPORT_EVERY = 60.0  # seconds between two exports of results, more if they take long
+PAUSE = 20  # an export takes at most one part in so many of a run
 
 
 class RunProgress:
@@ -31,24 +33,24 @@ class RunProgress:
 
     def __init__(self, agenda: Agenda) -> None:
         self.message: Callable[[str], None] = lambda text: None
-        self.total, self.done, self.failures = len(agenda.jobs), 0, 0
-        self.running: dict[
-            TrialKey, tuple[float, str]
-        ] = {}  # shares that are made, and a description
-        self.before = (
-            0.0  # trials that were made before this run: shares of those that resume
-        )
-        self.latest, self.started = "", time.monotonic()
+        self.total = len(agenda.jobs)
+        self.done = 0
+        self.failures = 0
+        # Shares that are made, and a description
+        self.running: dict[TrialKey, tuple[float, str]] = {}
+        # Trials that were made before this run: shares of those that resume
+        self.before = 0.0
+        self.latest = ""
+        self.started = time.monotonic()
 
     def progress(self, job: Job, progress: Progress) -> None:
         """Note how far a running trial is."""
         share = job.share(progress)
-        self.before += share if job.state and job.key not in self.running else 0.0
-        before = "pre-training, " * (progress.stage < job.stages)
-        self.running[job.key] = (
-            share,
-            f"{job.title}: {before}update {progress.update:,} ({share:.0%})",
-        )
+        if job.state and job.key not in self.running:
+            self.before += share
+        stage = "pre-training, " if progress.stage < job.stages else ""
+        words = f"{job.title}: {stage}update {progress.update:,} ({share:.0%})"
+        self.running[job.key] = share, words
 
     def finished(self, job: Job, outcome: Outcome) -> None:
         """Note a finished trial, and the first value of its last evaluation."""
@@ -57,8 +59,8 @@ class RunProgress:
         if outcome.diverged is not None:
             self.latest += f": diverged at update {outcome.diverged:,}"
         elif outcome.columns[2:]:
-            name, value = outcome.columns[2].replace("_", " "), outcome.curve[-1, 2]
-            self.latest += f": {name} {value:.2f} per row"
+            name = outcome.columns[2].replace("_", " ")
+            self.latest += f": {name} {outcome.curve[-1, 2]:.2f} per row"
         self.running.pop(job.key, None)
 
     def failed(self, job: Job, failure: Failure) -> None:
@@ -69,27 +71,36 @@ class RunProgress:
 
     def share(self) -> float:
         """Return how much of the run is made, with the shares of running trials."""
-        running = sum(
-            share for share, _ in [*self.running.values()]
-        )  # which another thread changes
-        return (self.done + self.failures + running) / max(self.total, 1)
+        shares = [share for share, _ in self._running()]
+        return (self.done + self.failures + sum(shares)) / max(self.total, 1)
+
+    def _running(self) -> list[tuple[float, str]]:
+        return [*self.running.values()]  # which another thread changes
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the end if trials take as long as they did.
+
+        None where that is not known: at the beginning, and while nothing is left but
+        evaluations, which no share of updates counts.
+        """
+        share = self.share()
+        gained = share * self.total - self.failures - self.before
+        if gained <= 0.005 * self.total:
+            return None
+        elapsed = time.monotonic() - self.started
+        left = elapsed / gained * self.total * (1 - share)
+        return left if left >= 0.5 else None
 
     def words(self) -> list[str]:
-        """Return what is done, the time left if trials take as long as they did, and
-        running trials.
-        """
-        elapsed, shown = (
-            time.monotonic() - self.started,
-            [words for _, words in [*self.running.values()]],
-        )
-        words = f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}"
-        gained = self.share() * self.total - self.failures - self.before
-        if gained > 0.005 * self.total:
-            words += (
-                f", {duration(elapsed / gained * self.total * (1 - self.share()))} left"
-            )
-        latest = self.latest or next(iter(shown), "")
-        return [f"{words}; {latest}".rstrip("; "), *shown[-SHOWN:]]
+        """Return what is done, the time left, and running trials."""
+        running = [words for _, words in self._running()]
+        elapsed = duration(time.monotonic() - self.started)
+        words = f"{self.done:,} of {self.total:,} trials, {elapsed}"
+        left = self.seconds_left()
+        if left is not None:
+            words += f", {duration(left)} left"
+        latest = self.latest or next(iter(running), "")
+        return [f"{words}; {latest}".rstrip("; "), *running[-SHOWN:]]
 
 
 @dataclass
@@ -97,18 +108,17 @@ class Ending:
     """How a run ended."""
 
     failed: list[tuple[Job, Failure]] = field(default_factory=list)
-    flawed: Counter[str] = field(
-        default_factory=Counter
-    )  # trials in which a recorder of the user failed
+    # Trials in which a recorder of the user failed
+    flawed: Counter[str] = field(default_factory=Counter)
     flaws: dict[str, str] = field(default_factory=dict)  # the first error of each
-    saved: dict[TrialKey, float] = field(
-        default_factory=dict
-    )  # seconds of trials when they were last saved
+    # Seconds of trials when they were last saved
+    saved: dict[TrialKey, float] = field(default_factory=dict)
 
 
 def run_agenda(
     agenda: Agenda,
     observer: RunProgress,
+    lock: Lock,
     *,
     workers: int,
     scheduler: str | None = None,
@@ -120,79 +130,132 @@ def run_agenda(
     scheduler. Ctrl-C raises KeyboardInterrupt once trials and progress are written. The
     first failure ends the run if ``fail_fast``.
     """
-    ending, due = Ending(), time.monotonic() + EXPORT_EVERY
-    stores, stopping = agenda.stores.values(), threading.Event()
-    for experiment in agenda.experiments:
-        store, run_ids = agenda.stores[experiment.name], agenda.run_ids[experiment.name]
-        store.journal.say = observer.message
-        store.write_manifest(experiment, run_ids, agenda.datasets, agenda.folder)
+    ending = Ending()
+    stopping = threading.Event()
+    writers = _begin(agenda, observer, lock)
+    exports = _Exports(writers)
 
-    def tasks(wave: Iterable[Job]) -> list[Task]:
-        for store in stores:  # this wave may read what the last one wrote
-            store.flush()
+    def tasks(jobs: Iterable[Job]) -> list[Task]:
+        for writer in writers:  # this wave may read what the last one wrote
+            writer.journal.flush()
         return [
-            Task(job, (job.trial, job.sources), job.data, job.since) for job in wave
+            Task(job, (job.trial, job.sources), job.data, job.since) for job in jobs
         ]
 
-    where = min(workers, len(agenda.jobs)), scheduler if agenda.jobs else None, stopping
+    results = spread(
+        train,
+        waves=map(tasks, agenda.waves()),
+        say=observer.message,
+        workers=min(workers, len(agenda.jobs)),
+        scheduler=scheduler if agenda.jobs else None,
+        stopping=stopping,
+    )
     try:
-        for task, result in spread(
-            train, map(tasks, agenda.waves()), observer.message, *where
-        ):
-            _keep(task.about, result, ending, observer, task.last)
+        for task, result in results:
+            _keep(task, result, lock=lock, ending=ending, observer=observer)
             if fail_fast and ending.failed:
                 stopping.set()
-            if (now := time.monotonic()) > due:
-                with contextlib.suppress(CbmError):  # at the end of the run it is not
-                    for store in stores:
-                        store.export()
-                due = time.monotonic() + max(
-                    EXPORT_EVERY, 20 * (time.monotonic() - now)
-                )
+            exports.write_if_due()
     except KeyboardInterrupt:
         if not (fail_fast and ending.failed):
             raise
     finally:
-        with contextlib.ExitStack() as all_of_them:  # also if it fails for one of them
-            for store in stores:
-                all_of_them.callback(store.finish)
+        with ExitStack() as stack:  # also if it fails for one of them
+            for writer in writers:
+                stack.callback(writer.finish)
     return ending
 
 
-def _keep(
-    job: Job, result: Any, ending: Ending, observer: RunProgress, is_last: bool
-) -> None:
-    """Write what a trial returned, and tell it."""
-    if job.pretraining and not isinstance(result, Failure):
-        layers = (
-            result.pretrained
-            if isinstance(result, Outcome) or result.stage == job.stages
-            else {}
+def _begin(agenda: Agenda, observer: RunProgress, lock: Lock) -> list[Writer]:
+    """Set damaged states aside and write the manifests; return the writers of all
+    experiments.
+    """
+    for path in agenda.damaged_states:
+        observer.message(f"{path}: kept as {lock.set_aside(path).name}")
+    lock.checked = agenda.checked
+    writers = []
+    for experiment in agenda.experiments:
+        writer = lock.writer(experiment.name)
+        writer.journal.say = observer.message
+        writer.write_manifest(
+            experiment,
+            run_ids=agenda.run_ids[experiment.name],
+            datasets=agenda.datasets,
+            folder=agenda.folder,
         )
-        for store in job.stores:
-            store.write_pretrained(job.pretraining, job.trial.number, layers)
-    if isinstance(result, Progress):
-        is_due = is_last or result.seconds > ending.saved.get(job.key, 0.0) + SAVE_EVERY
-        if is_due and (result.update or result.stage):
-            ending.saved[job.key] = result.seconds
-            job.stores[0].write_progress(*job.key, result, job.course, job.digest)
-        observer.progress(job, result)
-    elif isinstance(result, Failure):
+        writers.append(writer)
+    return writers
+
+
+class _Exports:
+    """Exports for readers while a run lasts."""
+
+    def __init__(self, writers: Iterable[Writer]) -> None:
+        self.writers = writers
+        self.due = time.monotonic() + EXPORT_EVERY
+
+    def write_if_due(self) -> None:
+        """Write the exports once in EXPORT_EVERY seconds."""
+        began = time.monotonic()
+        if began <= self.due:
+            return
+        with suppress(CbmError):  # at the end of the run it is not
+            for writer in self.writers:
+                writer.export()
+        now = time.monotonic()
+        self.due = now + max(EXPORT_EVERY, PAUSE * (now - began))
+
+
+def _keep(
+    task: Task, result: Any, lock: Lock, ending: Ending, observer: RunProgress
+) -> None:
+    """Write what a trial returned, and tell it.
+
+    Finished trials are kept by each experiment that wants them. One copy of a state is
+    enough: a run looks for states in all experiments of a results folder.
+    """
+    job: Job = task.about
+    run_id, number = job.key
+    writers = [lock.writer(store.experiment) for store in job.stores]
+    if isinstance(result, Failure):
         ending.failed.append((job, result))
-        for store in job.stores:
-            store.write_failure(*job.key, result.details or result.message)
+        for writer in writers:
+            writer.write_failure(run_id, number, result.details or result.message)
         observer.failed(job, result)
-    else:
-        for store in job.stores:
-            store.write(job.run_id, job.trial, result, job.course, job.digest)
-        for name, flaw in result.flaws.items():
-            if name not in ending.flaws:
-                told = ending.flaws[name] = f"{job.title}: {flaw}"
-                observer.message(
-                    f"{told}; the trial is kept without what this recorder returns"
-                )
-            ending.flawed[name] += 1
-        observer.finished(job, result)
+        return
+    if job.pretraining:
+        is_pretrained = isinstance(result, Outcome) or result.stage == job.stages
+        if is_pretrained:
+            for writer in writers:
+                writer.write_pretrained(job.pretraining, number, result.pretrained)
+    if isinstance(result, Progress):
+        seconds = result.seconds - ending.saved.get(job.key, 0.0)
+        has_begun = result.update or result.stage
+        if has_begun and (task.last or seconds > SAVE_EVERY):
+            ending.saved[job.key] = result.seconds
+            writers[0].write_progress(
+                run_id, number, result, course=job.course, start=job.digest
+            )
+        observer.progress(job, result)
+        return
+    for writer in writers:
+        writer.write(run_id, job.trial, result, job.course, job.digest)
+    _note_flaws(job, result, ending, observer)
+    observer.finished(job, result)
+
+
+def _note_flaws(
+    job: Job, outcome: Outcome, ending: Ending, observer: RunProgress
+) -> None:
+    """Note recorders of the user that failed, and say so the first time."""
+    for name, flaw in outcome.flaws.items():
+        if name not in ending.flaws:
+            ending.flaws[name] = f"{job.title}: {flaw}"
+            observer.message(
+                f"{ending.flaws[name]}; the trial is kept without what this recorder "
+                "returns"
+            )
+        ending.flawed[name] += 1
 
 
 def seconds_to_do(agenda: Agenda, workers: int) -> float | None:
@@ -201,17 +264,17 @@ def seconds_to_do(agenda: Agenda, workers: int) -> float | None:
 
     Cells without finished trials count like those of the other jobs; None without any.
     """
-    lines = [store.lines() for store in agenda.stores.values()]
-    known = dict[str, float]()
+    runs = [store.lines() for store in agenda.stores.values()]
+    means: dict[str, float] = {}
     for run_id in {job.run_id for job in agenda.jobs}:
-        if past := [
-            it.seconds
-            for of in lines
-            for it in of.get(run_id, {}).values()
-            if it.finished
-        ]:
-            known[run_id] = fmean(past)
-    if not known:
+        seconds = []
+        for lines in runs:
+            trials = lines.get(run_id, {}).values()
+            seconds += [line.seconds for line in trials if line.finished]
+        if seconds:
+            means[run_id] = fmean(seconds)
+    if not means:
         return None
-    mean = fmean(known.get(job.run_id, fmean(known.values())) for job in agenda.jobs)
+    usual = fmean(means.values())
+    mean = fmean(means.get(job.run_id, usual) for job in agenda.jobs)
     return mean * math.ceil(len(agenda.jobs) / max(workers, 1))

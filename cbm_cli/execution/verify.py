@@ -2,37 +2,37 @@
 
 import io
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cached_property
 from importlib.metadata import version
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.agenda import Agenda, Job, job_of
-from cbm_cli.execution.origin import Names
-from cbm_cli.execution.pool import Task, spread
+from cbm_cli.execution.agenda import Job, job_of
+from cbm_cli.execution.identity import Names
 from cbm_cli.execution.precompile import precompile
+from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.work import Failure, train
-from cbm_cli.grid.settings import Data, Experiment, Trial
+from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome, Progress, Results, Store
-from cbm_cli.results.journal import Line
-from cbm_cli.results.store import by_column
+from cbm_cli.results.journal import Line, TrialKey
+from cbm_cli.results.writer import by_column
 
 _NONE = np.empty(0)
-SAME, DIFFERENT, DAMAGED, CANNOT = (
-    "same bytes",
-    "different",
-    "damaged",
-    "cannot be run again",
-)
+_BEFORE_ALL = -1  # an update, for differences that concern all rows
+SAME = "same bytes"
+DIFFERENT = "different"
+DAMAGED = "damaged"
+CANNOT = "cannot be run again"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Verdict:
     number: int
     verdict: str
     reason: str = ""  # of a trial that is different: where first
-    # how computer and versions of a trial that is different were others than here
+    # How computer and versions of a trial that is different were others than here
     made: str = ""
 
 
@@ -54,9 +54,10 @@ Tell = Callable[[Verdict], None]
 def verify_trials(
     results: Results,
     names: Sequence[str],
-    sample: int | None,
     tell: Tell,
     *,
+    sample: int | None,
+    seed: int,
     workers: int,
     code: bool = True,
     announce: Callable[[str], None] = lambda message: None,
@@ -64,133 +65,156 @@ def verify_trials(
     """Check the files of all finished trials, and run some of them again; ``tell`` gets
     the verdicts.
 
+    A user's own recorder runs only if its text is that of the trial.
+
     Parameters
     ----------
     sample : int, optional
-        How many trials are run again, the same ones each time; None: all.
+        How many trials are run again; None: all.
+    seed : int
+        The same seed draws the same trials.
     code : bool
         Whether a user's own recorders may run.
     """
-    sound = [trial for name in names for trial in _sound(results.store(name), tell)]
-    places = random.Random(0).sample(
-        range(len(sound)), min(len(sound), sample or len(sound))
-    )
-    rebuilt, tasks = cache(partial(_rebuilt, results, code=code)), list[Task]()
-    for name, run_id, number in map(sound.__getitem__, sorted(places)):
+    sound: list[tuple[Store, TrialKey]] = []
+    for name in names:
+        store = results.store(name)
+        sound += [(store, key) for key in _sound(store, tell)]
+    drawn = sound
+    if sample is not None and sample < len(sound):
+        places = random.Random(seed).sample(range(len(sound)), sample)
+        drawn = [sound[place] for place in sorted(places)]
+        announce(
+            f"Drew {sample} of {len(sound)} finished trials; --seed {seed} draws the "
+            "same"
+        )
+    tasks: list[Task] = []
+    rebuilt = {name: _Rebuilt(results, name, code) for name in names}
+    for store, (run_id, number) in drawn:
         try:
-            job = rebuilt(name)(run_id, number)
-            tasks.append(
-                Task(
-                    (results.store(name), job),
-                    (job.trial, job.sources),
-                    job.data,
-                    job.since,
-                )
-            )
+            job = rebuilt[store.experiment].job(run_id, number)
         except CbmError as error:
-            tell(Verdict(name, run_id, number, CANNOT, str(error)))
-    precompile(Agenda([], {}, {}, {}, [task.about[1] for task in tasks]), announce)
+            tell(Verdict(store.experiment, run_id, number, CANNOT, str(error)))
+            continue
+        content = job.trial, job.sources
+        tasks.append(Task((store, job), content, job.data, job.since))
+    precompile([job for _, job in (task.about for task in tasks)], announce)
     announce(f"Running {len(tasks)} of {len(sound)} finished trials again ...")
     for task, result in spread(train, [tasks], announce, min(workers, len(tasks))):
-        store, (run_id, number) = task.about[0], task.about[1].key
-        if isinstance(result, Failure):
-            tell(
-                Verdict(
-                    store.experiment,
-                    run_id,
-                    number,
-                    CANNOT,
-                    f"its rerun failed: {result.message}",
-                )
-            )
-        elif not isinstance(result, Progress):
-            kept, made = store.line(run_id, number), ""
-            if where := _first_difference(store, kept, result):
-                here = {
-                    name: version(name) for name in ("numpy", "numba")
-                } | result.computer
-                others = (
-                    (name, kept.made.get(name, "not known"), value)
-                    for name, value in here.items()
-                )
-                made = "; ".join(
-                    f"{name}: {there}, here {it}"
-                    for name, there, it in others
-                    if there != it
-                )
-            verdict = DIFFERENT if where else SAME
-            tell(Verdict(store.experiment, run_id, number, verdict, where, made))
+        if not isinstance(result, Progress):
+            store, job = task.about
+            tell(_verdict(store, job, result))
 
 
-def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
-    """The undamaged ones of an experiment's finished trials; damaged ones are
+def _verdict(store: Store, job: Job, result: Outcome | Failure) -> Verdict:
+    run_id, number = job.key
+    verdict = Verdict(store.experiment, run_id, number, SAME)
+    if isinstance(result, Failure):
+        reason = f"its rerun failed: {result.message}"
+        return replace(verdict, verdict=CANNOT, reason=reason)
+    kept = store.line(run_id, number)
+    reason = _first_difference(store, kept, result)
+    if not reason:
+        return verdict
+    here = {name: version(name) for name in ("numpy", "numba")} | result.computer
+    differences = []
+    for name, value in here.items():
+        there = kept.made.get(name, "not known")
+        if there != value:
+            differences.append(f"{name}: {there}, here {value}")
+    made = "; ".join(differences)
+    return replace(verdict, verdict=DIFFERENT, reason=reason, made=made)
+
+
+def _sound(store: Store, tell: Tell) -> Iterator[TrialKey]:
+    """Yield the undamaged ones of an experiment's finished trials; damaged ones are
     reported.
     """
     for (run_id, number), problem in store.damaged().items():
-        tell(
-            Verdict(
-                store.experiment,
-                run_id or store.journal.path.name,
-                number,
-                DAMAGED,
-                problem,
-            )
-        )
-    found, lines = [], store.lines()
-    for run_id in dict.fromkeys(run.run_id for run in store.manifest().cells):
-        for number in sorted(store.finished(run_id)):
-            if problem := store.problem(lines[run_id][number]):
-                tell(Verdict(store.experiment, run_id, number, DAMAGED, problem))
-            else:
-                found.append((store.experiment, run_id, number))
-    return found
+        name = run_id or store.journal.path.name
+        tell(Verdict(store.experiment, name, number, DAMAGED, problem))
+    lines = store.lines()
+    runs = dict.fromkeys(run.run_id for run in store.manifest().cells)
+    for run_id, number in store.finished_keys(runs):
+        problem = store.damage(lines[run_id][number])
+        if problem:
+            tell(Verdict(store.experiment, run_id, number, DAMAGED, problem))
+        else:
+            yield run_id, number
 
 
 # Rebuilding
 
 
-def _rebuilt(results: Results, name: str, code: bool) -> Callable[[str, int], Job]:
-    """Return what gives the jobs of an experiment's trials, by run-id and number, as
-    its manifest says.
-    """
-    store, experiment, datasets = (
-        results.store(name),
-        _experiment_again(results, name),
-        dict[Data, Dataset](),
-    )
-    manifest = store.manifest()
-    cells = {run.run_id: run.settings for run in manifest.cells}
-    names = Names(datasets, results.folder, Path(manifest.grid_folder))
+class _Rebuilt:
+    """The jobs of an experiment's trials, as its manifest says."""
 
-    def job(run_id: str, number: int) -> Job:
+    def __init__(self, results: Results, name: str, code: bool) -> None:
+        self.results = results
+        self.name = name
+        self.store = results.store(name)
+        self.code = code
+        self.datasets: dict[Data, Dataset] = {}
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment; CbmError if its manifest does not tell."""
+        return _experiment_again(self.results, self.name)
+
+    @cached_property
+    def names(self) -> Names:
+        """Names of its trials."""
+        folder = Path(self.store.manifest().grid_folder)
+        return Names(self.datasets, self.results.folder, folder)
+
+    @cached_property
+    def cells(self) -> Mapping[str, Settings]:
+        """Its cells by run-id."""
+        return {run.run_id: run.settings for run in self.store.manifest().cells}
+
+    def job(self, run_id: str, number: int) -> Job:
         """Return the job that runs a trial again; CbmError if what it needs is missing
         or has changed.
         """
-        cell = cells[run_id]
-        if not code and any(":" in name for name in cell.record.names):
-            raise CbmError("it has recorders of its own, which --no-code does not run")
-        if cell.data not in datasets:
-            datasets[cell.data] = load_again(
+        manifest = self.store.manifest()
+        cell = self.cells[run_id]
+        self._check_code(cell, manifest.grid_folder)
+        if cell.data not in self.datasets:
+            self.datasets[cell.data] = load_again(
                 cell.data, manifest.grid_folder, manifest.digests
             )
-        named = names.of(experiment, cell)
+        named = self.names.of(self.experiment, cell)
         if named.run_id != run_id:
             raise CbmError(
-                "its data, its recorders or the machine it starts from have "
-                "changed "
+                "its data, its recorders or the machine it starts from have changed "
                 "since"
             )
-        trial = Trial(experiment.name, cell, number, experiment.seed)
-        its = replace(
-            job_of(trial, named, store), pretraining=None
-        )  # it continues nothing
-        if its.start and its.digest and its.digest != store.line(run_id, number).start:
+        trial = Trial(self.name, cell, number, self.experiment.seed)
+        # It continues nothing
+        job = replace(job_of(trial, named, self.store), pretraining=None)
+        started = self.store.line(run_id, number).start
+        if job.start and job.digest and job.digest != started:
             raise CbmError(
-                f"{its.start.file}: is another machine than the one it started from"
+                f"{job.start.file}: is another machine than the one it started from"
             )
-        return its
+        return job
 
-    return job
+    def _check_code(self, cell: Settings, grid_folder: str) -> None:
+        """Raise CbmError for own recorders that may not run, or that come with the
+        results: whoever made the results could have made them, too.
+        """
+        own = [name for name in cell.record.names if ":" in name]
+        if own and not self.code:
+            raise CbmError("it has recorders of its own, which --no-code does not run")
+        results = self.results.folder.resolve()
+        for name in own:
+            file, _, _ = name.rpartition(":")
+            path = Path(grid_folder, file)
+            if not path.is_absolute() or path.resolve().is_relative_to(results):
+                raise CbmError(
+                    f"{path}: a recorder that comes with results is not run; only one "
+                    "next to its grid is"
+                )
 
 
 def _experiment_again(
@@ -200,73 +224,85 @@ def _experiment_again(
     not tell.
     """
     store = results.store(name)
-    manifest, place = store.manifest(), store.folder / "manifest.json"
-    cbm, version = manifest.versions["cbm"], manifest.versions["kernel"]
-    if version != KERNEL_VERSION:
-        other = f"this cbm has kernel version {KERNEL_VERSION}"
+    manifest, path = store.manifest(), store.manifest_path
+    kernel = manifest.versions["kernel"]
+    if kernel != KERNEL_VERSION:
         raise CbmError(
-            f"{place}: written by cbm {cbm} (kernel version {version}); {other}"
+            f"{path}: written by cbm {manifest.versions['cbm']} (kernel version "
+            f"{kernel}); this cbm has kernel version {KERNEL_VERSION}"
         )
     cells = tuple(run.settings for run in manifest.cells)
-    needed = dict.fromkeys(
-        cell.start_from.experiment for cell in cells if cell.start_from.experiment
-    )
     if name in users:
-        raise CbmError(f"{place}: starts from an experiment that starts from it")
-    sources = tuple(
-        _experiment_again(results, source, (*users, name)) for source in needed
+        raise CbmError(f"{path}: starts from an experiment that starts from it")
+    sources = dict.fromkeys(cell.start_from.experiment for cell in cells)
+    return Experiment(
+        name,
+        manifest.description,
+        manifest.trials,
+        manifest.seed,
+        cells,
+        manifest.table,
+        tuple(
+            _experiment_again(results, source, (*users, name))
+            for source in sources
+            if source
+        ),
     )
-    facts = manifest.description, manifest.trials, manifest.seed
-    return Experiment(name, *facts, cells, manifest.table, sources)
 
 
 # Comparing
 
 
 def _first_difference(store: Store, kept: Line, rerun: Outcome) -> str:
-    """Return where a rerun first differs from the kept results; empty if nowhere.
+    """Return where a rerun first differs from the kept results; empty if nowhere."""
+    curve = by_column(rerun.columns, rerun.curve)
+    records = by_column(rerun.recorded, rerun.records)
+    differences = [
+        *_differences("curve", kept.curve, curve),
+        *_differences("records", kept.records, records),
+        # Machines are of the end of a trial, after all rows
+        *_machine_differences(store, kept, "machine", rerun.machine),
+        *_machine_differences(store, kept, "best", rerun.best_machine),
+    ]
+    _, words = min(differences, key=lambda pair: pair[0], default=(0.0, ""))
+    return words
 
-    Machines are of the end of a trial, after all rows of curve and records.
-    """
-    found: list[tuple[float, str]] = []  # update, and what is said of it
-    curve, records = (
-        by_column(rerun.columns, rerun.curve),
-        by_column(rerun.recorded, rerun.records),
-    )
-    for kind, there, here in (
-        ("curve", kept.curve, curve),
-        ("records", kept.records, records),
-    ):
-        if there.keys() != here.keys():
-            found.append((-1, f"the columns of the {kind}"))
+
+def _differences(
+    kind: str, there: Mapping[str, list], here: Mapping[str, list]
+) -> Iterator[tuple[float, str]]:
+    """Yield the update at which each column of a table first differs, and words."""
+    if there.keys() != here.keys():
+        yield _BEFORE_ALL, f"the columns of the {kind}"
+        return
+    for name in here:
+        row = _first_different(there[name], here[name])
+        if row is None:
             continue
-        for name in here:
-            both = enumerate(zip_longest(there[name], here[name]))
-            row = next(
-                (row for row, (one, other) in both if repr(one) != repr(other)), None
-            )
-            if row is not None:
-                update = max(there["update"], here["update"], key=len)[row]
-                is_shared = row < min(len(there[name]), len(here[name]))
-                found.append(
-                    (update, f"{name if is_shared else kind} at update {update}")
-                )
-    for kind, machine in ("machine", rerun.machine), ("best", rerun.best_machine):
-        content = (
-            store.machine_of(kept, kind) if kind in store.machines_in(kept) else None
-        )
-        old = dict(np.load(io.BytesIO(content), allow_pickle=False)) if content else {}
-        new = machine or {}
-        for name in old | new:
-            mine, yours = old.get(name, _NONE), new.get(name, _NONE)
-            if (mine.shape, mine.tobytes()) != (yours.shape, yours.tobytes()):
-                found.append(
-                    (
-                        inf,
-                        (
-                            f"{name} of the {'final' if kind == 'machine' else 'best'} "
-                            "machine"
-                        ),
-                    )
-                )
-    return min(found, key=lambda one: one[0], default=(0.0, ""))[1]
+        update = max(there["update"], here["update"], key=len)[row]
+        is_shared = row < min(len(there[name]), len(here[name]))
+        yield update, f"{name if is_shared else kind} at update {update}"
+
+
+def _first_different(there: Sequence[Any], here: Sequence[Any]) -> int | None:
+    """Return the first place at which two lists differ; NaN is the same as NaN."""
+    for place, (old, new) in enumerate(zip_longest(there, here)):
+        if repr(old) != repr(new):
+            return place
+    return None
+
+
+def _machine_differences(
+    store: Store, kept: Line, kind: str, machine: Mapping[str, Any] | None
+) -> Iterator[tuple[float, str]]:
+    """Yield the arrays of a machine that differ, after all updates."""
+    old = {}
+    if kind in store.machines_in(kept):
+        content = io.BytesIO(store.machine_of(kept, kind))
+        old = dict(np.load(content, allow_pickle=False))
+    new = dict(machine or {})
+    name_of_kind = "final" if kind == "machine" else "best"
+    for name in old | new:
+        there, here = old.get(name, _NONE), new.get(name, _NONE)
+        if (there.shape, there.tobytes()) != (here.shape, here.tobytes()):
+            yield inf, f"{name} of the {name_of_kind} machine"

@@ -42,19 +42,27 @@ def _folder() -> Path:
     Numba does not notice that a callee in another file has changed: every version of
     the sources has a folder of its own.
     """
-    place = Path(os.environ.get(_PLACE) or user_cache_path("cbm"))
-    name = f"kernels-{source_hash()}"
+    place, name = USUAL_PLACE, f"kernels-{source_hash()}"
     try:
         (place / name).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place / name).close()
     except OSError:
-        place = Path(tempfile.mkdtemp(prefix="cbm-kernels-"))
+        place = Path(tempfile.mkdtemp(prefix=_PRIVATE))
         atexit.register(shutil.rmtree, place, ignore_errors=True)
         os.environ[_PLACE] = str(place)
     return place / name
 
 
+_PRIVATE = "cbm-kernels-"  # how folders begin that end with their process
+USUAL_PLACE = Path(os.environ.get(_PLACE) or user_cache_path("cbm"))
 CACHE = _folder()
+
+
+def is_private() -> bool:
+    """Whether machine code ends with this process, as its usual place cannot be
+    written.
+    """
+    return CACHE.parent.name.startswith(_PRIVATE)
 
 
 def _cached(**options: object) -> Callable[[Callable], Callable]:

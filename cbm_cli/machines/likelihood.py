@@ -148,9 +148,11 @@ def parts_of(
     return Parts(rows, unit=1 / data.levels, base=base_rate(mean, len(data.train)))
 
 
-def no_parts(width: int) -> Parts:
-    """The start of annealing for a machine of so many visible units, without rows."""
-    return Parts({}, 1.0, np.zeros(width, np.float32))
+def no_parts(machine: Flat) -> Parts:
+    """The start of annealing for a machine without rows: its own visible biases."""
+    with np.errstate(over="ignore"):  # annealing itself refuses such a machine
+        biases = machine.b[: machine.sizes[0]].astype(np.float32)
+    return Parts({}, 1.0, biases)
 
 
 def evaluate(

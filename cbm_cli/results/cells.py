@@ -26,7 +26,7 @@ from cbm_cli.results.metrics import (
     measured,
     valid_metric,
 )
-from cbm_cli.results.store import Store
+from cbm_cli.results.reader import Store
 from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:

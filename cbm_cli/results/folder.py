@@ -19,7 +19,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.results.columns import Columns, Row
 from cbm_cli.results.journal import Manifest
-from cbm_cli.results.store import Store
+from cbm_cli.results.reader import Store
 from cbm_cli.text import count, did_you_mean
 
 # the results folder, a run, the number of a trial, and whether its best-valid machine
@@ -218,7 +218,7 @@ def describe_experiment(store: Store) -> ExperimentRecord:
     beyond = sum(run.beyond for run in runs)
     when = None
     if finished or beyond:
-        changed = datetime.fromtimestamp(store.changed() / 1e9, UTC)
+        changed = datetime.fromtimestamp(store.journal.path.stat().st_mtime, UTC)
         when = changed.isoformat(timespec="seconds")
     titles = [run.settings.data.title for run in manifest.cells]
     return ExperimentRecord(

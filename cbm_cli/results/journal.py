@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
 
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, DamagedError
 from cbm_cli.grid.settings import Settings, TableSpec
 from cbm_cli.results.columns import Columns
 from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 
+WRITER = "run"  # in the names of temporary files of the one who may write
 FORMAT = 5  # of all files of results; others are refused
 FLUSH_EVERY = 1.0  # seconds
 _SEAL = b',"seal":"'
@@ -181,8 +182,28 @@ def _seal_of(content: bytes | memoryview) -> bytes:
     return hashlib.sha256(content).hexdigest()[:_SEAL_DIGITS].encode()
 
 
+class Place(NamedTuple):
+    """Where a line is in its file."""
+
+    start: int
+    size: int
+
+
+class Stamp(NamedTuple):
+    """What changes whenever a file is written."""
+
+    inode: int
+    size: int
+    changed: int  # in nanoseconds
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Stamp":
+        """Return the stamp of a file with this status."""
+        return cls(inode=status.st_ino, size=status.st_size, changed=status.st_mtime_ns)
+
+
 class Journal:
-    """The lines of an experiment; one process may append to it, any number may read it.
+    """The lines of an experiment, as any number of processes may read them.
 
     Attributes
     ----------
@@ -194,90 +215,114 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.say: Callable[[str], None] = lambda message: (
-            None
-        )  # gets messages for the user
-        self._waiting, self._failed = bytearray(), False
-        self._lock = threading.RLock()
         self._forget()
-
-    # Reading
 
     def _forget(self) -> None:
         self.runs: dict[str, dict[int, LineHead]] = {}
         self.damaged: dict[TrialKey, str] = {}
-        self._places: dict[
-            TrialKey, tuple[int, int]
-        ] = {}  # where lines are, and their bytes
-        self._lines, self._size, self._end, self._inode = (
-            0,
-            0,
-            b"",
-            0,
-        )  # that are known, and how they end
+        self.places: dict[TrialKey, Place] = {}  # of the last sound lines
+        self._lines = 0  # that were read
+        self._size = 0  # bytes of these lines
+        self._end = b""  # the last of these bytes
+        self._stamp = Stamp(inode=0, size=0, changed=0)
 
     def read(self) -> "Journal":
-        """Read new lines."""
-        with suppress(FileNotFoundError):
-            self._reading().close()
+        """Read new lines; the file is opened only if it has changed."""
+        try:
+            stamp = Stamp.of(self.path.stat())
+        except FileNotFoundError:
+            self._forget()
+            return self
+        if stamp != self._stamp:
+            with suppress(FileNotFoundError):
+                self.open().close()
         return self
 
-    def _reading(self) -> IO[bytes]:
-        """Open the journal, and note where the last sound line of each trial is."""
+    def open(self) -> BinaryIO:
+        """Open the file, and note where the last sound line of each trial is."""
         try:
             stream = self.path.open("rb")
         except FileNotFoundError:
             self._forget()
             raise
-        inode = os.fstat(stream.fileno()).st_ino
-        stream.seek(max(0, self._size - _SEALED))
-        if (
-            inode != self._inode or stream.read(min(self._size, _SEALED)) != self._end
-        ):  # written again
-            self._forget()
-            self._inode = inode
+        try:
+            self._read_from(stream)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _read_from(self, stream: BinaryIO) -> None:
+        stamp = Stamp.of(os.fstat(stream.fileno()))
+        known = min(self._size, _SEALED)
+        stream.seek(self._size - known)
+        if stamp.inode != self._stamp.inode or stream.read(known) != self._end:
+            self._forget()  # it was written again
             stream.seek(0)
         for line in stream:
             if not line.endswith(b"\n"):  # cut short, or being written
                 break
             self._lines += 1
-            try:
-                head = unsealed(line, LineHead)
-                key = head.run_id, head.trial
-                self.runs.setdefault(head.run_id, {})[head.trial] = head
-                self._places[key] = self._size, len(line)
-                self.damaged.pop(key, None)
-            except ValueError:
-                found = _KEY.match(line)
-                key = (
-                    (found[1].decode("utf-8", "replace"), int(found[2]))
-                    if found
-                    else ("", self._lines)
-                )
-                whose = f" (trial {key[1]} of {key[0]})" if found else ""
-                self.damaged[key] = f"{self.path}: line {self._lines}{whose}: damaged"
-            self._size, self._end = self._size + len(line), line[-_SEALED:]
-        return stream
+            self._note(line)
+            self._size += len(line)
+            self._end = line[-_SEALED:]
+        self._stamp = stamp
+
+    def _note(self, line: bytes) -> None:
+        """Note the trial of a line, or that the line is damaged."""
+        try:
+            head = unsealed(line, LineHead)
+        except ValueError:
+            key, words = ("", self._lines), ""
+            match = _KEY.match(line)
+            if match:
+                key = match[1].decode("utf-8", "replace"), int(match[2])
+                words = f" (trial {key[1]} of {key[0]})"
+            self.damaged[key] = f"{self.path}: line {self._lines}{words}: damaged"
+            return
+        key = head.run_id, head.trial
+        self.runs.setdefault(head.run_id, {})[head.trial] = head
+        self.places[key] = Place(start=self._size, size=len(line))
+        self.damaged.pop(key, None)
 
     def lines(self, keys: Iterable[TrialKey], kind: type = Line) -> Iterator[Any]:
-        """Yield the lines of those trials that there are; CbmError for one that has
-        just been changed.
-        """
-        with suppress(FileNotFoundError), self._reading() as stream:
-            for key in keys:
-                if place := self._places.get(key):
-                    stream.seek(place[0])
-                    try:
-                        line = unsealed(stream.read(place[1]), kind)
-                    except ValueError:
-                        told = (
-                            "was changed after it was written; cbm run repeats "
-                            "what is lost"
-                        )
-                        raise CbmError(f"{self.path}: {told}") from None
-                    yield line
+        """Yield the lines of those trials that there are.
 
-    # Writing
+        Raises DamagedError for a line that was changed since it was noted.
+        """
+        with suppress(FileNotFoundError), self.open() as stream:
+            for key in keys:
+                place = self.places.get(key)
+                if place is None:
+                    continue
+                stream.seek(place.start)
+                try:
+                    line = unsealed(stream.read(place.size), kind)
+                except ValueError:
+                    raise DamagedError(
+                        f"{self.path}: was changed after it was written; cbm run "
+                        "repeats what is lost"
+                    ) from None
+                yield line
+
+
+class JournalWriter:
+    """Lines that are added to a journal, by the one process that may.
+
+    Attributes
+    ----------
+    say : callable
+        Gets messages for the user.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.say: Callable[[str], None] = lambda message: None
+        self._path = journal.path.absolute()  # wherever the process is later
+        self._waiting = bytearray()
+        self._has_failed = False
+        self._is_closed = False
+        self._lock = threading.RLock()
 
     def append(self, line: Line) -> None:
         """Write a line, together with others, within a second or at the next
@@ -288,6 +333,11 @@ class Journal:
                 self._flush_soon()
             self._waiting += sealed(line) + b"\n"
 
+    def close(self) -> None:
+        """Write nothing more, from any thread."""
+        with self._lock:
+            self._is_closed = True
+
     def _flush_soon(self) -> None:
         timer = threading.Timer(FLUSH_EVERY, self._flush_or_wait)
         timer.daemon = True
@@ -295,16 +345,18 @@ class Journal:
 
     def _flush_or_wait(self) -> None:
         with self._lock:
+            if self._is_closed:
+                return
             try:
                 self.flush()
             except CbmError as error:
                 self._flush_soon()
-                if not self._failed:
+                if not self._has_failed:
                     self.say(
                         f"{error}\nThe run goes on; finished trials wait in memory "
                         "until writing works"
                     )
-                self._failed = True
+                self._has_failed = True
 
     def flush(self, tries: int = 0) -> None:
         """Write waiting lines; if that fails, none of them is on disk, and they still
@@ -321,42 +373,47 @@ class Journal:
             if not self._waiting:
                 return
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with self.path.open("a+b", buffering=0) as stream:
-                    end = stream.seek(0, os.SEEK_END)
-                    stream.seek(max(0, end - 1))
-                    torn = stream.read(1) not in (
-                        b"",
-                        b"\n",
-                    )  # a kill has cut the last line short
-                    left = memoryview(b"\n" * torn + self._waiting)
-                    try:
-                        while left:
-                            left = left[stream.write(left) :]
-                        os.fsync(stream.fileno())
-                    except OSError:
-                        stream.truncate(end)
-                        raise
+                self._write_waiting()
             except OSError as error:
-                raise cannot_write(self.path, error) from error
-            if not end:
-                flush_folder(self.path.parent)
+                raise cannot_write(self.journal.path, error) from error
             self._waiting.clear()
-            if self._failed:
-                self._failed = False
-                self.say(f"{self.path}: writing works again; no finished trial is lost")
+            if self._has_failed:
+                self._has_failed = False
+                self.say(
+                    f"{self.journal.path}: writing works again; no finished trial is "
+                    "lost"
+                )
+
+    def _write_waiting(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a+b", buffering=0) as stream:
+            end = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, end - 1))
+            last = stream.read(1)
+            content = bytes(self._waiting)
+            if last not in (b"", b"\n"):  # a kill has cut the last line short
+                content = b"\n" + content
+            left = memoryview(content)
+            try:
+                while left:
+                    left = left[stream.write(left) :]
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(end)
+                raise
+        if not end:
+            flush_folder(self._path.parent)
 
     def rewrite(self, keys: Iterable[TrialKey]) -> None:
         """Write the journal again with the lines of these trials, in this order, if it
         differs.
         """
-        with suppress(FileNotFoundError), self._reading() as old:
-            places = [self._places[key] for key in keys]
-            if places == sorted(places) and sum(size for _, size in places) == old.seek(
-                0, os.SEEK_END
-            ):
+        with suppress(FileNotFoundError), self.journal.open() as old:
+            places = [self.journal.places[key] for key in keys]
+            size = sum(place.size for place in places)
+            if places == sorted(places) and size == old.seek(0, os.SEEK_END):
                 return
-            with replacing(self.path) as new:
-                for place, size in places:
-                    old.seek(place)
-                    new.write(old.read(size))
+            with replacing(self.journal.path, writer=WRITER) as new:
+                for place in places:
+                    old.seek(place.start)
+                    new.write(old.read(place.size))

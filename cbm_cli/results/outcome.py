@@ -2,16 +2,11 @@
 
 import json
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.arrays import read_npz
-from cbm_cli.errors import CbmError
-from cbm_cli.kernels.machine import State
-from cbm_cli.kernels.memory import aligned
 from cbm_cli.results.metrics import (
     Metric,
     believed,
@@ -99,45 +94,6 @@ class Progress:
             for name, array in (getattr(self, group) or {}).items():
                 arrays[f"{group}.{name}"] = array
         return arrays
-
-
-def read_progress(path: Path, start: str = "") -> Progress | None:
-    """Read the progress of a trial that started from ``start``; None without a file or
-    for another start.
-    """
-    if not path.is_file():
-        return None
-    try:
-        arrays = read_npz(path)
-        facts = json.loads(str(arrays["facts"]))
-        if facts.pop("start") != start:
-            return None
-        groups: dict[str, Any] = {group: {} for group in ("state", *_GROUPS)}
-        for key in arrays:
-            group, _, name = key.partition(".")
-            if name:
-                groups[group][name] = arrays[key]
-        state: dict[str, Any] = {
-            name: aligned(array) for name, array in groups.pop("state").items()
-        }
-        if not all(array.size for array in state.values()):
-            raise ValueError("kernels do not expect empty arrays")
-        # whole: counts may exceed 2^24
-        state["rounds"] = arrays["state.rounds"].astype(np.int64)
-        groups["best_machine"] = groups["best_machine"] or None
-        records = [arrays["records"]] if arrays["records"].size else []
-        facts["recorded"] = tuple(facts["recorded"])
-        return Progress(
-            State(**state),
-            curve=arrays["curve"].tolist(),
-            records=records,
-            **groups,
-            **facts,
-        )
-    except (CbmError, ValueError, KeyError, TypeError):
-        raise CbmError(
-            f"{path}: was cut short or damaged; this trial starts from the beginning"
-        ) from None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from cbm_cli.results.cells import (
 from cbm_cli.results.columns import Columns, Key, Row, key_of
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.metrics import Metric, default_metric, measured
-from cbm_cli.results.store import Store
+from cbm_cli.results.reader import Store
 from cbm_cli.text import did_you_mean, text_of
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,6 +30,7 @@ def check(settings: Settings, data: Dataset) -> None:
     _check_rates(settings)
     _check_counts(settings, data)
     _check_memory(settings, data)
+    _check_state(settings, data)
     parts = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
     missing = [part for part in parts if part not in data.parts]
     if missing:
@@ -147,6 +149,49 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
                 f"the limit is {MOST_BYTES // 4:,}: write a smaller number",
                 field=field,
             )
+
+
+def _check_state(settings: Settings, data: Dataset) -> None:
+    """Raise CbmError for a trial whose state could be written but not read again."""
+    size = state_bytes(settings, data)
+    if size > MOST_BYTES:
+        raise CbmError(
+            f"the state of a trial would take {size:,} bytes; the limit is "
+            f"{MOST_BYTES:,}: write fewer hidden units, or leave out momentum or the "
+            "validation part, which take as much as the machine",
+            field="model.hidden",
+        )
+
+
+def state_bytes(settings: Settings, data: Dataset) -> int:
+    """Return how many bytes the arrays of a state take at least.
+
+    A state holds the machine and its offsets and the hidden states of the chains, and
+    where there are such things a velocity, the best machine, pre-trained layers, and
+    the curve so far.
+    """
+    layout = layout_of(settings, data)
+    weights = layout.width * layout.height
+    if settings.model.kind == "auto-encoder":
+        weights = sum(n * m for n, m in pairwise(layout.sizes))
+    units = sum(layout.sizes)
+    machine = weights + 2 * units
+    numbers = machine
+    if settings.momentum > 0:
+        numbers += weights + units
+    if "valid" in data.parts and settings.evaluation != "none":
+        numbers += sum(n * m for n, m in pairwise(layout.sizes)) + 2 * units
+    if settings.model.kind != "auto-encoder":
+        chains = settings.chains or batch_rows(settings, data)
+        if settings.parsed_sampler.temperatures > 1:
+            chains = settings.parsed_sampler.temperatures
+        samplers = 2 if settings.offsets_from == "independent" else 1
+        numbers += samplers * chains * layout.height
+    evaluations = total_updates(settings, data) // updates_of(
+        settings.every, settings, data
+    )
+    columns = 2 + len(data.parts) if settings.evaluation != "none" else 2
+    return 4 * numbers + 8 * columns * evaluations
 
 
 def _check_rates(settings: Settings) -> None:

@@ -75,16 +75,6 @@ def refuse_code(experiments: Iterable[Experiment]) -> None:
                 raise CbmError(experiment.located(cell, error))
 
 
-def load_recorder(name: str, folder: Path) -> str:
-    """Read a recorder as `read_recorder` does, and run its file once.
-
-    Raises CbmError if it cannot be read or run, or has no such function.
-    """
-    source = read_recorder(name, folder)
-    compile_recorder(name, source)
-    return source
-
-
 def read_recorder(name: str, folder: Path) -> str:
     """Return the text of the file in ``file.py:function``, relative to the grid's
     folder. Nothing in it runs, so that it can be compared before it does.

@@ -15,13 +15,14 @@ import cbm_cli as cbm_package
 import numpy as np
 import pandas as pd
 import pytest
-from cbm_cli.execution.evaluate import evaluate_trials
+from cbm_cli.datasets.loading import load
+from cbm_cli.execution.evaluate import _columns, evaluate_trials
 from cbm_cli.machines.likelihood import Method
-from cbm_cli.results import Results
+from cbm_cli.results.journal import Journal
 
 from tests import networks as nets
-from tests.builders import GRID, cbm, holds, numbers, run_grid, summary
-from tests.journals import as_text, change_record
+from tests.builders import GRID, arrays, cbm, holds, numbers, run_grid, summary
+from tests.journals import as_text, change_record, writing
 from tests.pictures import figure_of
 
 
@@ -81,12 +82,12 @@ AIS = ("--ais", "--temperatures", 30, "--runs", 5)
 TABLE = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
 
 
-def stop_after(trials, **how):
+def stop_after(trials, again=False, **how):
     """Evaluate some trials, as if the command were stopped then."""
-    with closing(
-        evaluate_trials(Results(Path("out")).store("bars"), Method(**how))
-    ) as evaluating:
-        return [*islice((one for one in evaluating if not one.diverged), trials)]
+    with writing("out/bars") as writer:
+        evaluation = evaluate_trials(writer, Method(**how), again=again)
+        with closing(evaluation):
+            return [*islice((one for one in evaluation if not one.diverged), trials)]
 
 
 def test_an_evaluation_continues_where_it_stopped():
@@ -102,12 +103,86 @@ def test_an_evaluation_continues_where_it_stopped():
     assert Path("out/bars/summary.csv").read_bytes() == whole
 
 
+def test_values_of_other_settings_are_replaced_only_with_again():
+    cbm("evaluate", "out", *AIS, "-j", 0)
+    careful, rows = Path("out/bars/trials.jsonl").read_bytes(), summary("out")
+    hasty = ("evaluate", "out", "--ais", "--temperatures", 10, "--runs", 3, "-j", 0)
+    said = cbm(*hasty, code=3).stderr
+    assert holds(said, "temperatures 30, now 10|runs 5, now 3|--again")
+    assert "columns added" not in said
+    assert Path("out/bars/trials.jsonl").read_bytes() == careful
+    cbm("evaluate", "out", "--exact", "-j", 0)  # another method is no other setting
+    assert [row["ais_log_z"] for row in summary("out")] == [
+        row["ais_log_z"] for row in rows
+    ]
+    cbm(*hasty, "--again")
+    assert {row["ais_temperatures"] for row in sound()} == {"10"}
+    assert not {row["ais_log_z"] for row in sound()} & {
+        row["ais_log_z"] for row in rows
+    }
+
+
+def test_values_that_are_replaced_leave_no_column_of_the_old_ones():
+    cbm("evaluate", "out", *AIS, "-j", 0)
+    row = sound()[0]
+    key = row["run_id"], int(row["trial"])
+    stale = {"test_log_likelihood_ais": -1.0, "ais_old_final": 2.0}
+    change_record("out/bars", key, lambda record: record["row"].update(stale))
+    cbm("evaluate", "out", *AIS, "-j", 0, "--again")
+    (line,) = Journal(Path("out/bars/trials.jsonl")).lines([key])
+    assert "test_log_likelihood_ais" not in line.row
+    assert line.row["ais_old_final"] == 2.0  # of a recorder
+
+
+def test_errors_of_log_z_are_independent_over_trials_and_the_same_over_cells():
+    data = load("shifting-bar", size=nets.RBM[0], bar=1)
+    machines = [
+        arrays(**nets.machine_file(nets.layered(nets.RBM, seed), "rbm"))
+        for seed in range(6)
+    ]
+
+    def log_z(seed, number, machine, cell="run"):
+        method = Method("ais", temperatures=20, runs=10, seed=seed)
+        file = Path(f"{cell}:{number}"), machine
+        answer = _columns((method, number, 1), file, data, bool, bool)
+        assert answer["ais_seed"] == seed
+        return answer["ais_log_z"]
+
+    found = [
+        [log_z(seed, number, machine) for number, machine in enumerate(machines)]
+        for seed in range(200)
+    ]
+    correlations = np.corrcoef(np.transpose(found))[np.triu_indices(6, 1)]
+    assert abs(correlations.mean()) < 0.06  # with one seed for all trials 0.2
+    assert abs(correlations).max() < 0.28  # four standard errors
+    again = [log_z(5, number, machines[0], "another") for number in (0, 1, 0)]
+    assert again[0] == again[2] == found[5][0] != again[1]
+
+
+def test_without_rows_annealing_starts_at_the_visible_biases_of_the_machine():
+    """Without weights that is the machine itself, however few temperatures there
+    are.
+    """
+    biases = np.array([3.0, -4.0, 5.0, -6.0, 2.0], np.float32)
+    machine = nets.machine_file(nets.layered((5, 3), 1), "rbm")
+    machine |= {"weights_0": np.zeros((5, 3), np.float32), "biases_0": biases}
+    np.savez("m.npz", **machine)
+    answers = [
+        json.loads(cbm("evaluate", "m.npz", "--json", *words).stdout)["log_z"]
+        for words in (["--exact"], ["--ais", "--temperatures", 3, "--runs", 2])
+    ]
+    assert answers[0] == pytest.approx(answers[1], abs=1e-4)
+    assert cbm_package.load("m.npz").log_partition(
+        "ais", temperatures=3, runs=2
+    ) == pytest.approx(answers[0], abs=1e-4)
+
+
 def test_a_table_shows_how_its_values_were_made_and_that_they_differ():
     cbm("evaluate", "out", *AIS, "-j", 0)
     assert "30 temperatures, 5 runs" in cbm(*TABLE).stdout
     assert "MIXED" not in cbm(*TABLE).stdout
     for changed, words in (({"seed": 2}, "seed 2"), ({"runs": 6}, "6 runs")):
-        stop_after(1, **{"name": "ais", "temperatures": 30, "runs": 5} | changed)
+        stop_after(1, True, **{"name": "ais", "temperatures": 30, "runs": 5} | changed)
         assert holds(cbm(*TABLE).stdout, f"MIXED|{words}")
     assert "MIXED" in figure_of("plot", "out", "finals", *TABLE[2:])[1]
     records = csv.DictReader(cbm(*TABLE, "-f", "csv").stdout.splitlines())

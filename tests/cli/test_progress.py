@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cbm_cli import machine
 from cbm_cli.datasets.loading import load
+from cbm_cli.execution import precompile
 from cbm_cli.execution.agenda import Agenda, Job, make_agenda
 from cbm_cli.execution.run import RunProgress, seconds_to_do
 from cbm_cli.execution.work import Failure
@@ -110,6 +111,35 @@ def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch, begun, first
         display.progress(one, Progress(None, update))
         assert told in display.words()[0]
         assert ("left" in display.words()[0]) == (update > begun)
+
+
+def test_no_time_is_left_where_the_last_evaluation_runs(monkeypatch):
+    one, display = job()
+    display.started = 0
+    monkeypatch.setattr(time, "monotonic", lambda: 300.0)
+    display.progress(one, Progress(None, 19))
+    assert "16 s left" in display.words()[0]
+    display.progress(one, Progress(None, 20))
+    assert "left" not in display.words()[0]
+
+
+def test_a_home_that_cannot_be_written_is_named_with_the_variable_that_helps(
+    monkeypatch, tmp_path
+):
+    one, _ = job()
+    monkeypatch.setattr(precompile, "MARKS", tmp_path)
+    for name in ("run_tiny", "_compile_for"):
+        monkeypatch.setattr(precompile, name, lambda *_: None)
+    for place, lines in (("cbm-kernels-x", 1), ("cbm", 0)):
+        said = []
+        cache = tmp_path / place / "kernels-y"
+        monkeypatch.setattr(precompile.compiling, "CACHE", cache)
+        precompile.precompile([one], said.append)
+        named = [line for line in said if "CBM_KERNEL_CACHE" in line]
+        assert len(named) == lines
+        assert all("\n" not in line for line in said)
+        for mark in tmp_path.glob("compiled-*"):
+            mark.unlink()
 
 
 def test_data_are_described_before_a_run_and_half_of_an_odd_width_rounds_down(grid):

@@ -13,7 +13,7 @@ from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Results
 
 from tests.builders import cbm, run_grid
-from tests.journals import change_manifest, change_record
+from tests.journals import change_manifest, change_record, writing
 from tests.pictures import numbers_in, page_of
 
 TOYS = """
@@ -123,8 +123,9 @@ def test_curves_are_pictures_of_matplotlib_with_their_caption(made, page):
 def test_failed_trials_are_listed_with_their_reason(results):
     store = Results(results).store("bars")
     run = store.manifest().cells[0].run_id
-    store.write_failure(run, 6, "Traceback:\n  in code\nValueError: not <enough>\n")
-    store.flush()
+    details = "Traceback:\n  in code\nValueError: not <enough>\n"
+    with writing(store.folder) as writer:
+        writer.write_failure(run, 6, details)
     page = read(results)
     (failure,) = page.all("ul", "bad")[0].all("li")
     assert failure.words == f"{run}, trial 6: ValueError: not <enough>"
@@ -167,8 +168,8 @@ def test_every_text_of_a_user_is_escaped(results):
     evil = results.rename(results.parent / "<img src=x onerror=hacked=1>")
     (evil / "bars").rename(evil / "<i>bars")
     store = Results(evil).store("<i>bars")
-    store.write_failure(store.manifest().cells[0].run_id, 6, f"Error: {EVIL}")
-    store.flush()
+    with writing(store.folder) as writer:
+        writer.write_failure(store.manifest().cells[0].run_id, 6, f"Error: {EVIL}")
 
     def change(manifest):
         manifest.update(description=EVIL, experiment="<i>bars")
@@ -282,8 +283,8 @@ def test_a_phone_shows_all(made, opened):
 def test_hostile_strings_stay_text(results, opened):
     evil = results.rename(results.parent / "<img src=x onerror=hacked=1>")
     store = Results(evil).store("bars")
-    store.write_failure(store.manifest().cells[0].run_id, 6, EVIL)
-    store.flush()
+    with writing(store.folder) as writer:
+        writer.write_failure(store.manifest().cells[0].run_id, 6, EVIL)
 
     def change(manifest):
         manifest.update(description=EVIL)

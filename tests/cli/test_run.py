@@ -21,6 +21,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.loading import load
 from cbm_cli.grid.read import read_grid
 from cbm_cli.kernels.sharing import cores
+from cbm_cli.results.journal import Journal, JournalWriter, Line
 from cbm_cli.trial.learner import Learner
 
 from tests.builders import GRID, cbm, dry, files, holds, numbers, problems_of, summary
@@ -61,6 +62,41 @@ def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "record=mine.py:f")
     assert "warning: odd" in said.stderr.splitlines()
     assert "odd" not in said.stdout
+
+
+CHDIR = """
+import os
+{module}
+def f(snapshots, context):
+    {call}
+    return {{'x': snapshots.update}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "call"), [("os.chdir('/')", "pass"), ("", "os.chdir('/')")]
+)
+def test_a_recorder_that_leaves_the_working_folder_moves_no_results(
+    grid, module, call, tmp_path
+):
+    Path("mine.py").write_text(CHDIR.format(module=module, call=call))
+    words = "--set", "record={what: mine.py:f, every: 20}"
+    run(*words)
+    assert Path.cwd() == tmp_path
+    assert len(summary("out")) == 8
+    assert [8] in numbers(run(*words))
+    cbm("verify", "out", "--sample", 2, "-j", 0)
+
+
+def test_lines_are_written_where_the_run_began_whatever_the_folder_is_now(
+    here, monkeypatch
+):
+    writer = JournalWriter(Journal(Path("new/trials.jsonl")))
+    writer.append(Line("run", 0, "finished"))
+    monkeypatch.chdir("/")
+    writer.flush()
+    monkeypatch.chdir(here)
+    assert len(Path("new/trials.jsonl").read_bytes().splitlines()) == 1
 
 
 def test_ctrl_c_keeps_the_state_of_the_trial_that_runs(finished, grid):
@@ -158,7 +194,7 @@ def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):
 def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(
     finished, monkeypatch
 ):
-    monkeypatch.setattr("cbm_cli.results.store.SMALL", 100)
+    monkeypatch.setattr("cbm_cli.results.writer.SMALL", 100)
     run(out="large")
     whole, path = contents_of("large"), sorted(Path("large").rglob("trial-001.npz"))[2]
     assert [*whole.values()] == [*contents_of("out").values()]
@@ -225,7 +261,7 @@ def test_names_of_experiments_alone_are_those_of_the_default_grid(grid):
 def test_results_are_stored_as_documented(finished):
     manifest = json.loads(Path("out/bars/manifest.json").read_text())
     assert manifest["trials"] == 2
-    assert [cell["offsets"] for cell in manifest["cells"]] == [
+    assert [cell["settings"]["offsets"] for cell in manifest["cells"]] == [
         "00",
         "00",
         "dd^b_s",
@@ -285,7 +321,7 @@ def test_failed_trials_are_reported_with_a_command_for_details_and_run_again(
     grid, monkeypatch
 ):
     with monkeypatch.context() as broken:
-        broken.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
+        broken.setattr("cbm_cli.execution.work.run_trial", lambda *_, **__: 1 / 0)
         fast = run("--fail-fast", out="fast", code=1)
         assert (fast.count("ZeroDivisionError"), [1] in numbers(fast)) == (1, True)
         said = run(code=1)

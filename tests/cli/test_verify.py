@@ -1,6 +1,7 @@
 """cbm verify: finished trials run again, here or on another computer."""
 
 import json
+import re
 import shutil
 from itertools import product
 from pathlib import Path
@@ -12,13 +13,13 @@ from cbm_cli.execution import verify as verifying
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.results import Outcome, Results, Store
-from cbm_cli.results.outcome import read_progress
+from cbm_cli.results.states import read_progress
 from cbm_cli.trial import learner
 from cbm_cli.trial.loop import run_trial
 
 from tests.builders import cbm, numbers, problems_of, refusal, run_grid
 from tests.golden.cases import _BASE, CASES
-from tests.journals import change_manifest, damage, finished_in, lines_of
+from tests.journals import change_manifest, damage, finished_in, lines_of, writing
 from tests.networks import file_of
 
 # Experiments of every kind of machine and of start, with data and a recorder of one's
@@ -56,9 +57,9 @@ def verdicts(found):
     return {key: one["verdict"] for key, one in found.items()}
 
 
-def said(sample, code=0):
+def said(sample, *words, code=0):
     """Lines of stdout, and the last of stderr."""
-    result = cbm("verify", "out", "--sample", sample, "-j", 0, code=code)
+    result = cbm("verify", "out", "--sample", sample, *words, "-j", 0, code=code)
     return result.stdout.splitlines(), result.stderr.splitlines()[-1]
 
 
@@ -115,11 +116,51 @@ def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):
     assert verdicts(verify("own", code=3))["own", 0] == "cannot be run again"
 
 
-def test_a_sample_is_drawn_at_random_the_same_each_time(finished):
-    few, again, every, ten = (said(sample)[0] for sample in (3, 3, "all", 10))
-    assert few == again != every[:3]
-    assert {*few} < {*every}
-    assert [len(few), len(every), len(ten)] == [3, 8, 8]
+EVIL = "open('ran', 'w').close()\n" + RECORDER
+
+
+def test_no_line_of_a_recorder_runs_before_its_text_is_compared(everything):
+    Path("own.py").write_text(EVIL)
+    found = verify("own", code=3)["own", 0]
+    assert found["verdict"] == "cannot be run again"
+    assert "recorders" in found["reason"]
+    assert not Path("ran").exists()
+    cbm("evaluate", "out", "own", "--exact", "-j", 0)
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("grid_folder", ["", ".", "HERE", "HERE/out"])
+def test_a_recorder_that_comes_with_the_results_never_runs(everything, grid_folder):
+    """Whoever forges a manifest can forge the run-ids, too, so that all of it fits."""
+    Path("out/evil.py").write_text(EVIL.replace("norm", "f"))
+    Path("grid.yaml").write_text(EVERYTHING.replace("own.py:norm", "out/evil.py:f"))
+    cbm("run", "grid.yaml", "own", "-o", "out", "-j", 0)
+    Path("ran").unlink()
+    folder = grid_folder.replace("HERE", str(Path.cwd()))
+    name = "evil.py:f" if grid_folder.endswith("out") else "out/evil.py:f"
+
+    def forge(manifest):
+        manifest["grid_folder"] = folder
+        for cell in manifest["cells"]:
+            cell["settings"]["record"]["what"] = name
+
+    change_manifest("out/own", forge)
+    found = verify("own", code=3)["own", 0]
+    assert found["verdict"] == "cannot be run again"
+    assert "comes with results" in found["reason"]
+    assert not Path("ran").exists()
+
+
+def test_a_sample_is_drawn_anew_each_time_and_again_by_its_seed(finished):
+    every = said("all")[0]
+    samples = [said(3)[0] for _ in range(6)]
+    assert all(len(few) == 3 and {*few} < {*every} for few in samples)
+    assert len({*map(tuple, samples)}) > 1  # all alike once in 500 million times
+    drawn = cbm("verify", "out", "--sample", 3, "-j", 0)
+    seed = re.search(r"--seed (\d+)", drawn.stderr)[1]
+    for _ in range(2):
+        assert said(3, "--seed", seed)[0] == drawn.stdout.splitlines()
+    assert [len(every), len(said(10)[0])] == [8, 8]
     assert said(3)[1].endswith(": 3 same bytes")
 
 
@@ -208,8 +249,8 @@ CUT = {name: column[:2] for name, column in CURVE.items()}
 def test_the_first_difference_is_named(tmp_path, told, other):
     trial = Trial("test", Settings(**_BASE | {"updates": 20, "batch": 2}), 0, 1)
     store = Store(tmp_path / "it")
-    store.write("run", trial, outcome())
-    store.flush()
+    with writing(store.folder) as writer:
+        writer.write("run", trial, outcome())
     assert (
         verifying._first_difference(store, store.line("run", 0), outcome(**other))
         == told
@@ -234,7 +275,8 @@ def test_a_trial_that_moves_between_computers_names_both(tmp_path, monkeypatch):
     paused = run_trial(trial, data, should_pause=lambda: True)
     monkeypatch.undo()
     store = Store(tmp_path / "test")
-    store.write_progress("run", 0, paused, "course")
+    with writing(store.folder) as writer:
+        writer.write_progress("run", 0, paused, "course")
     outcome = run_trial(
         trial, data, read_progress(store.state_path("course", "run", 0))
     )

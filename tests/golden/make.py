@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from cbm_cli.results.writing import EXPORTS
+from cbm_cli.results.writer import EXPORTS
 
 from tests.builders import cbm
 from tests.golden.cases import CASES, FILE, run_case, write

@@ -16,6 +16,7 @@ from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
 from numpy.testing import assert_equal
 
+from tests.journals import writing
 from tests.trainings import RBM, THREE_PARTS, TRAININGS, finish_in_pieces, rbm_settings
 
 
@@ -79,7 +80,8 @@ def test_stopping_and_evaluations_in_python_change_no_byte(tmp_path, monkeypatch
     assert len(stops) > 2
     assert len({stage for stage, _ in stops}) == stages
     same(result, whole)
-    store.write("run", trial, result, "course")
+    with writing(store.folder) as writer:
+        writer.write("run", trial, result, "course")
     assert not store.state_path("course", "run", 0).exists()
     monkeypatch.setattr(learner, "make_exact", lambda *_: None)
     same(run_trial(trial, THREE_PARTS), whole)

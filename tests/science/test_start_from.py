@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from cbm_cli.api import open_results
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.errors import CbmError
-from cbm_cli.execution.agenda import Agenda, Job, _counted, states_in
+from cbm_cli.errors import CbmError, DamagedError
+from cbm_cli.execution.agenda import Agenda, Job, continued, states_in
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store
-from cbm_cli.results.outcome import read_progress
+from cbm_cli.results.states import read_progress, sealed_npz
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import cbm, dry, files, problems_of
-from tests.journals import contents_of, put_machine, trials_of
+from tests.journals import contents_of, put_machine, trials_of, writing
 from tests.trainings import CODER, DBM, RBM, ROWS, THREE_PARTS, TRAININGS
 
 SHORT, LONG = 5, 10  # epochs of 4 updates
@@ -37,15 +37,15 @@ def since(root, epochs, settings=RBM, course=COURSE):
     job = Job(
         trial, "toy_00000000cc", THREE_PARTS, (Store(root / "new"),), course=course
     )
-    return _counted(job, Agenda([], {}, {}, {}), states_in(root)).since()
+    return continued(job, Agenda([], {}, {}, {}), states_in(root)).since()
 
 
 def run_into(folder, epochs, settings, since=None):
     """Train for so many epochs; return the store with the trial."""
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
     store = Store(folder / "test")
-    store.write(RUN, trial, run_trial(trial, THREE_PARTS, since), course=COURSE)
-    store.flush()
+    with writing(store.folder) as writer:
+        writer.write(RUN, trial, run_trial(trial, THREE_PARTS, since), course=COURSE)
     return store
 
 
@@ -90,14 +90,18 @@ def test_the_state_of_an_interrupted_trial_is_for_longer_ones_of_the_same_start(
     paused = run_trial(
         short, THREE_PARTS, should_pause=iter([False] * 5 + [True]).__next__
     )
-    store.write_progress(RUN, 0, paused, COURSE)
+    with writing(store.folder) as writer:
+        writer.write_progress(RUN, 0, paused, COURSE)
     assert since(tmp_path, LONG).update == paused.update > 4
     assert since(tmp_path, 1) is None
     state = store.state_path(COURSE, RUN, 0)
     assert read_progress(state, "another digest") is None
     arrays = dict(np.load(state))
     np.savez(state, **arrays | {"state.velocity_W": np.empty((0, 0), np.float32)})
-    with pytest.raises(CbmError, match="damaged; this trial starts from the beginning"):
+    with pytest.raises(DamagedError, match="changed after it was written"):
+        read_progress(state)
+    state.write_bytes(sealed_npz(state.read_bytes()))
+    with pytest.raises(CbmError, match="is not the state of a trial"):
         read_progress(state)
 
 

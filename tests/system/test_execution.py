@@ -2,26 +2,34 @@
 nothing.
 """
 
+import errno
 import logging
 import os
+import pickle
+import tempfile
 import time
 from collections import deque
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, Timer
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import pool, work
-from cbm_cli.execution.pool import Processes, Task, _Queue
-from cbm_cli.execution.work import Failure, train
+from cbm_cli.execution import cluster, pools, shared_rows, spread, work
+from cbm_cli.execution.pools import Processes
+from cbm_cli.execution.spread import Task, _Queue
+from cbm_cli.execution.work import Failure, Packet, train
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from tests.trainings import toy_jobs
+from tests.trainings import coins, toy_jobs
 
 
 class Raising(Trial):
@@ -64,7 +72,7 @@ def tasks_of(jobs):
 
 def run(jobs, workers=0, say=lambda message: None, **options):
     """The job and the result of whatever comes back."""
-    for task, result in pool.spread(train, [tasks_of(jobs)], say, workers, **options):
+    for task, result in spread.spread(train, [tasks_of(jobs)], say, workers, **options):
         yield task.about, result
 
 
@@ -95,7 +103,7 @@ def packets(monkeypatch):
     sent, submit = [], Processes.submit
 
     def submitting(self, function, packet, *datasets):
-        sent.append(len(packet[1]))
+        sent.append(len(packet.tasks))
         return submit(self, function, packet, *datasets)
 
     monkeypatch.setattr(Processes, "submit", submitting)
@@ -106,7 +114,7 @@ def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(
     packets, monkeypatch
 ):
     monkeypatch.setattr(
-        pool, "PATIENCE", 0.0
+        spread, "PATIENCE", 0.0
     )  # with runs that are stopped, not with this one
     many = toy_jobs(*[Trial] * 300)
     assert curves(run(many, 2)) == curves(run(many))
@@ -120,7 +128,7 @@ def test_trials_that_raise_or_kill_their_worker_fail_alone(packets, monkeypatch)
     assert kinds(results) == [Outcome, Failure, Outcome]
     assert results[1][1].message == "RuntimeError: no seed today"
     assert "in seed" in results[1][1].details  # the traceback
-    monkeypatch.setattr(pool, "PACKET", 500.0)  # many trials in one message
+    monkeypatch.setattr(spread, "PACKET", 500.0)  # many trials in one message
     said, jobs = [], toy_jobs(*[Trial] * 5, Deadly, Raising, *[Trial] * 6)
     results = [*run(jobs, 1, said.append)]
     assert kinds(results) == [Outcome] * 5 + [Failure] * 2 + [Outcome] * 6
@@ -157,7 +165,7 @@ def test_a_queue_sends_long_trials_alone_short_ones_together_and_again_what_come
     assert len(its._next(4)) == 1  # nothing is known yet
     its.seconds = 0.001
     packet = its._next(1)
-    assert len(packet) == pool.MOST
+    assert len(packet) == spread.MOST
     assert len(its._next(80)) == 5  # half of the share of every thread
     its.seconds = 10.0
     assert len(its._next(1)) == 1
@@ -190,7 +198,7 @@ def test_trials_of_a_lost_worker_run_alone_and_fail_the_third_time(queue):
 def test_workers_that_die_as_they_start_are_tried_three_times(monkeypatch, failures):
     of_a_killed_server = EOFError, ConnectionResetError, BrokenProcessPool
     errors, started = deque(of_a_killed_server[:failures]), []
-    submit = pool.ProcessPoolExecutor.submit
+    submit = pools.ProcessPoolExecutor.submit
 
     def refuse(self, *given):
         started.append(self)
@@ -198,7 +206,7 @@ def test_workers_that_die_as_they_start_are_tried_three_times(monkeypatch, failu
             raise errors.popleft()
         return submit(self, *given)
 
-    monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", refuse)
+    monkeypatch.setattr(pools.ProcessPoolExecutor, "submit", refuse)
     error = (
         nullcontext()
         if failures < 3
@@ -210,7 +218,7 @@ def test_workers_that_die_as_they_start_are_tried_three_times(monkeypatch, failu
 
 
 def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 3.0)
+    monkeypatch.setattr(spread, "PATIENCE", 3.0)
     stopping, began, results = Event(), time.monotonic(), []
     Timer(8, stopping.set).start()
     with pytest.raises(KeyboardInterrupt):
@@ -235,6 +243,52 @@ def test_a_long_trial_comes_back_and_continues_on_a_worker(monkeypatch):
     assert ours[-1][1].curve.tobytes() == theirs[-1][1].curve.tobytes()
 
 
+def looking(about, since, data, should_pause, should_stop):
+    """Work: where the rows of a data set are, and what they are."""
+    maps = Path("/proc/self/maps").read_text()
+    assert not data.train.flags.writeable
+    return os.getpid(), "cbm-rows-" in maps, data.digest, data.train.tobytes()
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_workers_share_the_memory_of_large_data_sets(monkeypatch, tmp_path, large):
+    monkeypatch.setattr(shared_rows, "LARGE", 1 if large else 10**9)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data = coins(7, rows=1000)
+    fresh = Dataset("fresh", data.train, data.valid, levels=255)
+    tasks = [Task(n, n, one) for n, one in enumerate([data, fresh, data, fresh])]
+    found = [result for _, result in spread.spread(looking, [tasks], print, 2)]
+    assert {(is_shared, digest, rows) for _, is_shared, digest, rows in found} == {
+        (large, one.digest, data.train.tobytes()) for one in (data, fresh)
+    }
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_full_disk_costs_memory_and_no_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(shared_rows, "LARGE", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(shared_rows, "_written", Mock(side_effect=error))
+    data = coins(7)
+    assert shared_rows.shared(data) is data
+    assert not [*tmp_path.iterdir()]
+
+
+def blas_threads(*_):
+    """Work: how many threads BLAS uses."""
+    return [pool["num_threads"] for pool in threadpool_info()]
+
+
+def test_a_worker_of_dask_has_its_threads_back_after_a_packet():
+    packet = Packet(blas_threads, [(None, None, "")], bool)
+    work._datasets[""] = None
+    with threadpool_limits(2):
+        before = blas_threads()
+        _, (during,) = work.on_cluster(pickle.dumps(packet), work.environment())
+        assert {*during} == {1}
+        assert blas_threads() == before
+
+
 def test_messages_of_dask_itself_are_not_shown():
     logs = [
         logging.getLogger(name)
@@ -242,5 +296,5 @@ def test_messages_of_dask_itself_are_not_shown():
     ]
     for log in logs:
         log.setLevel(logging.NOTSET)
-    pool.silence_dask()
+    cluster.silence_dask()
     assert not any(log.isEnabledFor(logging.CRITICAL) for log in logs)

@@ -16,7 +16,7 @@ from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.journal import Run
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
-from cbm_cli.results.writing import locked
+from cbm_cli.results.writer import locked
 from cbm_cli.statistics import build_table
 from numpy.testing import assert_array_equal
 

@@ -23,15 +23,16 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Progress, Store, journal
 from cbm_cli.results.folder import find_machine
-from cbm_cli.results.journal import Journal, Line, sealed
-from cbm_cli.results.writing import locked, write_atomically
+from cbm_cli.results.journal import Journal, JournalWriter, Line, sealed
+from cbm_cli.results.writer import locked
+from cbm_cli.results.writing import write_atomically
 from cbm_cli.trial.loop import run_trial
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.builders import cbm, numbers, problems_of, refusal
-from tests.journals import change_manifest, damage, finished_in, lines_of
+from tests.journals import change_manifest, damage, finished_in, lines_of, writing
 from tests.processes import until
 from tests.trainings import coins, rbm_settings
 
@@ -58,11 +59,11 @@ def record(number, state="finished", run_id=RUN, **more):
 
 def written(path, *records):
     """A journal with these records."""
-    found = Journal(path)
+    writer = JournalWriter(Journal(path))
     for one in records:
-        found.append(one)
-    found.flush()
-    return found
+        writer.append(one)
+    writer.flush()
+    return writer
 
 
 def known(path):
@@ -93,7 +94,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def begin(self):
-        self.writer, self.waiting = Journal(self.path), []
+        self.writer, self.waiting = JournalWriter(Journal(self.path)), []
         self.writer._flush_soon = lambda: None  # flushes are a rule
 
     @rule(
@@ -138,7 +139,7 @@ class JournalMachine(RuleBasedStateMachine):
         """A run begins: what is sound is put in order, and the rest is gone."""
         self.flush()
         sound = self.sound()
-        Journal(self.path).rewrite(sorted(sound))
+        JournalWriter(Journal(self.path)).rewrite(sorted(sound))
         lines = b"".join(sealed(sound[key]) + b"\n" for key in sorted(sound))
         assert self.path.read_bytes() == lines
 
@@ -182,7 +183,7 @@ def test_what_waits_is_written_soon_and_after_a_failed_flush_again(
     monkeypatch.setattr(journal, "FLUSH_EVERY", 0.1)
     said, fsync, path = [], Mock(wraps=os.fsync), tmp_path / "new" / "a"
     monkeypatch.setattr(os, "fsync", fsync)
-    found = Journal(path)
+    found = JournalWriter(Journal(path))
     found.say = said.append
 
     def there(*expected):
@@ -237,14 +238,14 @@ def test_the_state_of_a_trial_stays_until_the_trial_is_on_disk(tmp_path, monkeyp
     store, trial = Store(tmp_path / "toy"), Trial("toy", rbm_settings(batch=5), 0, 1)
     monkeypatch.setattr("cbm_cli.trial.loop.LONG", 0)
     outcome = run_trial(trial, coins(4))
-    store.write_progress(RUN, 0, Progress(outcome.end.state), "course")
-    outcome = replace(outcome, end=None)
-
-    with patch.object(os, "fsync", side_effect=BROKEN):
-        store.write(RUN, trial, outcome, "course")
-    assert store.state_path("course", RUN, 0).exists()
-    store.write(RUN, trial, outcome, "course")
-    assert not store.state_path("course", RUN, 0).exists()
+    with writing(store.folder) as writer:
+        writer.write_progress(RUN, 0, Progress(outcome.end.state), "course")
+        outcome = replace(outcome, end=None)
+        with patch.object(os, "fsync", side_effect=BROKEN):
+            writer.write(RUN, trial, outcome, "course")
+        assert store.state_path("course", RUN, 0).exists()
+        writer.write(RUN, trial, outcome, "course")
+        assert not store.state_path("course", RUN, 0).exists()
     assert finished_in(Store(store.folder)) == [(RUN, 0)]
 
 
