@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -27,12 +26,7 @@ if TYPE_CHECKING:
     metavar="N|all",
     type=Whole(1, word="all"),
     default=10,
-    help="Trials, drawn at random, or all.",
-)
-@click.option(
-    "--seed",
-    type=Whole(0, 2**63 - 1),
-    help="Of the sample; default: a new one each time.",
+    help="Trials, drawn at random each time, or all.",
 )
 @options.jobs
 @options.no_code
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 def verify(
     target: Target,
     sample: int | str,
-    seed: int | None,
     jobs: int | None,
     no_code: bool,
     source: str | None,
@@ -51,7 +44,7 @@ def verify(
     """Run a sample of trials again, and compare.
 
     Verdicts: same bytes; different (where first); damaged; cannot be run again, for
-    example without its data (docs/verify.md). The exit code is 1 if a trial is
+    example without its data. The exit code is 1 if a trial is
     different or damaged, and 3 if none could run again.
 
     Recorders of the form file.py:function are code. They run if their text is that of
@@ -82,7 +75,6 @@ def verify(
             names,
             show,
             sample=sample if isinstance(sample, int) else None,
-            seed=secrets.randbelow(10**6) if seed is None else seed,
             workers=cores() if jobs is None else jobs,
             code=not no_code,
             announce=note,

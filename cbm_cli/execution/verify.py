@@ -57,7 +57,6 @@ def verify_trials(
     tell: Tell,
     *,
     sample: int | None,
-    seed: int,
     workers: int,
     code: bool = True,
     announce: Callable[[str], None] = lambda message: None,
@@ -71,8 +70,6 @@ def verify_trials(
     ----------
     sample : int, optional
         How many trials are run again; None: all.
-    seed : int
-        The same seed draws the same trials.
     code : bool
         Whether a user's own recorders may run.
     """
@@ -82,12 +79,9 @@ def verify_trials(
         sound += [(store, key) for key in _sound(store, tell)]
     drawn = sound
     if sample is not None and sample < len(sound):
-        places = random.Random(seed).sample(range(len(sound)), sample)
+        places = random.Random().sample(range(len(sound)), sample)
         drawn = [sound[place] for place in sorted(places)]
-        announce(
-            f"Drew {sample} of {len(sound)} finished trials; --seed {seed} draws the "
-            "same"
-        )
+        announce(f"Drew {sample} of {len(sound)} finished trials at random")
     tasks: list[Task] = []
     rebuilt = {name: _Rebuilt(results, name, code) for name in names}
     for store, (run_id, number) in drawn:

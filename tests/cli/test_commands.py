@@ -104,7 +104,7 @@ def test_a_path_is_a_grid_though_it_has_another_suffix(here):
 def test_help_says_what_an_option_takes():
     sample = cbm("verify", "--help").stdout
     assert "--sample N|all" in sample
-    assert "the same ones each time" in " ".join(sample.split())
+    assert "drawn at random each time, or all" in " ".join(sample.split())
     for command, data in (
         ("verify", "DIR"),
         ("features", "NAME|FILE"),

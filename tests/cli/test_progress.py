@@ -94,6 +94,7 @@ def test_a_failed_trial_is_said_at_once_and_counts_as_made():
 
 def test_the_time_left_is_told_from_half_a_percent_on():
     _, display = job()
+    display.started -= 10.0
     display.total, told = 1000, []
     for display.done in (4, 6):
         told.append("left" in display.words()[0])

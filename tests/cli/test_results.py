@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cbm_cli.api import open_results
 from cbm_cli.results import Store
+from cbm_cli.results.journal import WRITER
 from cbm_cli.results.reader import SavedState
 from cbm_cli.results.writer import EXPORTS, FOLDERS
 
@@ -317,8 +318,8 @@ def test_best_refuses_what_has_no_best():
 
 def test_files_of_others_change_no_command_and_stay():
     commands = (
-        "evaluate out --exact -j 0|table out|ls out bars|best out|verify out --seed 1 "
-        "--sample 2 -j 0"
+        "evaluate out --exact -j 0|table out|ls out bars|best out|verify out "
+        "--sample all -j 0"
     )
 
     def answers():  # without the time of the last result
@@ -341,7 +342,7 @@ def test_parts_of_other_programs_are_never_deleted():
     """A run into a folder that holds other things, such as the home folder."""
     shutil.copytree("out/bars", "bars")
     places = ("", *FOLDERS, *EXPORTS, *(f"{kind}/{run_ids()[0]}" for kind in FOLDERS))
-    own = [Path("bars", place, ".cbm-1-ab.part") for place in places]
+    own = [Path("bars", place, f".cbm-{WRITER}-1-ab.part") for place in places]
     others = [
         Path("Downloads/.cbm-1-ab.part"),
         Path(".x.part"),

@@ -185,7 +185,7 @@ LIKELIHOOD = """
 FIRST
 import numpy as np
 from cbm_cli.kernels.computer import computer
-from cbm_cli.kernels.states import mean_log_likelihood
+from cbm_cli.kernels.likelihood import mean_log_likelihood
 random = np.random.default_rng(0)
 arrays = [random.normal(size=size).astype("f4") for size in ((50, 30), 50, 30)]
 rows = (random.random((300, 50)) < 0.5).astype("u1")

@@ -358,10 +358,11 @@ def test_value_that_some_trials_alone_have_says_in_how_many(held, tmp_path):
     store = Results(results).store("toy")
     run_id = store.manifest().cells[0].run_id
     columns = {"train_log_likelihood_exact": -4.0}
-    with locked(results):
+    with locked(results) as lock:
+        writer = lock.writer("toy")
         for number in (0, 2):
-            store.add_columns(run_id, number, columns)
-        store.finish()
+            writer.add_columns(run_id, number, columns)
+        writer.finish()
     text = cbm("table", results, "--metric", "train_log_likelihood_exact").stdout
     assert "[measured in 2 of 3]" in text
     assert "PARTIAL: in 1 cell the value was measured in some trials only" in text

@@ -189,7 +189,7 @@ KINDS = {
     "chains": {"sampler": "PCD-1", "chains": 70},
     "ladder": {"sampler": "PT_20"},
     "aside": {"sampler": "PCD-1", "offsets_from": "independent", "offsets": "mm"},
-    "deep": {"model": {"kind": "dbm", "hidden": [30, 20]}, "offsets": "ddd"},
+    "deep": {"model": {"kind": "dbm", "hidden": [30, 15]}, "offsets": "ddd"},
     "coder": {
         "model": {"kind": "auto-encoder", "hidden": 30},
         "sampler": None,
