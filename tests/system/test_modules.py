@@ -27,6 +27,13 @@ for name in [*sys.modules]:
         print(name)
 """
 
+INSTALLED = """
+from cbm_cli.cli import main
+
+if __name__ == "__main__":
+    main()
+"""
+
 
 @cache
 def names(more=""):
@@ -45,7 +52,7 @@ def evil(grid, monkeypatch):
     for name in names("import distributed.cli.dask_worker"):
         Path(f"{name}.py").write_text(EVIL)
     Path("bin").mkdir()
-    Path("bin/cbm").write_text("from cbm_cli.cli import main\nmain()\n")
+    Path("bin/cbm").write_text(INSTALLED)
     assert len([*Path().glob("*.py")]) > 100
     assert all(Path(f"{name}.py").exists() for name in ("signal", "pickle", "select"))
 

@@ -361,7 +361,7 @@ def test_value_that_some_trials_alone_have_says_in_how_many(held, tmp_path):
     with locked(results) as lock:
         writer = lock.writer("toy")
         for number in (0, 2):
-            writer.add_columns(run_id, number, columns)
+            writer.replace_columns(run_id, number, columns)
         writer.finish()
     text = cbm("table", results, "--metric", "train_log_likelihood_exact").stdout
     assert "[measured in 2 of 3]" in text
