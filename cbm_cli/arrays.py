@@ -1,8 +1,8 @@
 """Arrays in NPY and NPZ files, which may be hostile: damaged, huge and pickled ones are
 refused.
 
-Of an NPZ file only the arrays that are asked for are read, and a copy of the largest of
-them. They have at most `MOST_BYTES`, and so has a file.
+Only the requested arrays of an NPZ file are read, and a copy of the largest of them.
+They have at most `MOST_BYTES`, and so has a file.
 """
 
 import io

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Letter:
-    """Of what the offset of a unit is made.
+    """The parts of the offset of a unit.
 
     The new offset is ``data * <data mean> + model * <model mean> + constant +
     noise * <uniform noise>``, with a noise between 0 and 1.
@@ -38,7 +38,7 @@ class Letter:
 
     @property
     def is_none(self) -> bool:
-        """Whether there is no offset: it is always 0."""
+        """Whether the offset is always 0."""
         return not any(self.shares)
 
     @property

@@ -272,7 +272,7 @@ class TrainedMachine:
         """Return X as an array of numbers if it is a (n, n_0) array of values in [0,
         1].
 
-        Of a data frame the columns with the names of the visible units are taken.
+        The columns of a data frame with the names of the visible units are taken.
         """
         n = self.sizes[0]
         if hasattr(X, "columns"):

@@ -308,9 +308,9 @@ def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
     singular.
 
     F is a `fisher` matrix, or its diagonal as a matrix for the diagonal approximation.
-    Where F is singular, kernels do not take the shortest step but one in which
-    parameters without a variance of their own do not move (`natural.solve`). To first
-    order both steps raise the likelihood alike.
+    If F is singular, kernels take another step than the shortest one: parameters
+    without a variance of their own do not move (`natural.solve`). To first order both
+    steps raise the likelihood alike.
     """
     dW, db, _ = standard
     damped = F + damping * np.eye(len(F), dtype=F.dtype)

@@ -444,7 +444,7 @@ def _csv(sheet: Sheet) -> str:
 
 
 def _csv_field(value: Any) -> Any:
-    """Return what stands for a value: nothing for NaN, and ten digits of a number."""
+    """Return the text of a value: empty for NaN, and ten digits of a number."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.10g}"
     return not_computed(value)

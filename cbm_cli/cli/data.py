@@ -124,9 +124,7 @@ def fetch(names: tuple[str, ...]) -> None:
 
 
 def _with_downloads(names: Iterable[str]) -> list[str]:
-    """Return the data sets that names stand for, each once; CbmError for one without
-    files.
-    """
+    """Return the data sets with these names, each once; CbmError without files."""
     from cbm_cli.datasets.published import SOURCES
 
     wanted: dict[str, None] = {}

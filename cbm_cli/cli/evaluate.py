@@ -337,7 +337,7 @@ def _evaluate_trials(
 
 def _print_evaluated(store: Store, trials: Sequence[Evaluated], as_json: bool) -> None:
     """Print a line per cell: the settings that vary, the number of trials, the mean of
-    each column; say how many trials were evaluated before.
+    each column; and the number of trials that were evaluated before.
     """
     evaluated = [trial for trial in trials if trial.columns]
     if evaluated and not as_json:

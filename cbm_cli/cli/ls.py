@@ -246,7 +246,7 @@ def _runs_named(results: Results, name: str) -> list[RunDetails]:
 
 
 def _as_json(trial: TrialRecord) -> dict[str, Any]:
-    """Return a trial as --json prints it, with its columns beside its number."""
+    """Return a trial as --json prints it, with its columns next to its number."""
     record: dict[str, Any] = {"trial": trial.trial, "status": trial.status}
     if trial.details:
         record["details"] = trial.details

@@ -1,4 +1,4 @@
-"""What commands read: a results folder, with names of what is in it, and files."""
+"""Targets of commands: a results folder, with names of its parts, and files."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Text:
-    """Text from its first row on, and what stands above it."""
+    """Text from its first row on, and the lines above it."""
 
     body: bytes
     mark: str  # separates columns

@@ -182,9 +182,9 @@ def _download(file: File, folder: Path, say: Callable[[str], Any]) -> None:
 
 
 def _get(url: str, folder: str) -> Path:
-    """Download a file; CbmError that says what the address answers.
+    """Download a file; CbmError with the answer of the address.
 
-    What breaks off is tried again; what an address refuses (as 404) is not.
+    A broken download is tried again; one that an address refuses (as 404) is not.
     """
     import pooch
     from requests import RequestException

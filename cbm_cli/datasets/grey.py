@@ -49,7 +49,7 @@ class _Range:
 
     @property
     def remedy(self) -> str:
-        """What to write for values that are neither 0 nor 1."""
+        """Advice for values that are neither 0 nor 1."""
         if self.positive and (self.shares or (self.whole and self.top > _DARK)):
             return "for grey values choose binarise: threshold, sample or none"
         if self.top <= 0:
@@ -64,8 +64,8 @@ class _Range:
 def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> Units:
     """Return the units of all parts.
 
-    FieldError for values that are neither 0 nor 1, if the grid does not say how they
-    become units, and for values on an unknown scale.
+    FieldError for values that are neither 0 nor 1, if the grid has no rule that makes
+    them units, and for values on an unknown scale.
 
     Examples
     --------

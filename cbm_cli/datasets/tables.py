@@ -1,4 +1,4 @@
-"""Rows as numbers: the columns that are units, and the places of what is no number."""
+"""Rows as numbers: the columns that are units, and entries that are not numbers."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -271,7 +271,7 @@ def _dense(matrix: Any) -> NDArray:
 
 
 def _check_last_row(rows: Rows, objects: Sequence[int]) -> None:
-    """Raise FieldError if the last row is one of sums, which is no row of data."""
+    """Raise FieldError if the last row is one of sums, not of data."""
     frame = rows.frame
     last = len(frame) - 1
     for place in objects:

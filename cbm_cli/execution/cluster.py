@@ -61,7 +61,7 @@ class Cluster(Pool):
         )
 
     def look(self) -> None:
-        """Count the threads of all workers, and say which workers are gone.
+        """Count the threads of all workers, and name the workers that are gone.
 
         Without workers there is one thread, so that the scheduler knows of work.
         Raises CbmError if the scheduler is lost, or if a new worker lacks this cbm.

@@ -80,8 +80,8 @@ class RunProgress:
     def seconds_left(self) -> float | None:
         """Return the seconds until the end if trials take as long as they did.
 
-        None where that is not known: at the beginning, and while nothing is left but
-        evaluations, which no share of updates counts.
+        None where that is not known: at the beginning, and while only evaluations
+        remain, which no share of updates counts.
         """
         share = self.share()
         gained = share * self.total - self.failures - self.before
@@ -247,7 +247,7 @@ def _keep(
 def _note_flaws(
     job: Job, outcome: Outcome, ending: Ending, observer: RunProgress
 ) -> None:
-    """Note recorders of the user that failed, and say so the first time."""
+    """Note recorders of the user that failed, with a warning the first time."""
     for name, flaw in outcome.flaws.items():
         if name not in ending.flaws:
             ending.flaws[name] = f"{job.title}: {flaw}"

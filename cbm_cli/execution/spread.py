@@ -94,7 +94,7 @@ def spread(
 
 
 def _done(queue: "_Queue", stopping: threading.Event) -> Iterator[tuple[Task, Any]]:
-    """Yield results until there are no tasks any more, or, once the run is stopped, no
+    """Yield results until no tasks are left, or, once the run is stopped, no
     answer for PATIENCE seconds.
     """
     deadline = math.inf

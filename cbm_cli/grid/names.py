@@ -61,7 +61,7 @@ class Scheme(NamedTuple):
 
     @property
     def rows(self) -> tuple[Letter, ...]:
-        """What is known of the letter of each layer, visible layer first."""
+        """The facts about the letter of each layer, visible layer first."""
         return tuple(LETTERS[letter] for letter in self.letters)
 
     @property

@@ -13,7 +13,7 @@ from cbm_cli.text import count
 
 
 class Need(NamedTuple):
-    """What some fields are for: they change nothing in a cell without it."""
+    """The purpose of some fields: they change nothing in a cell without it."""
 
     holds: object  # whether the cell has it, by truth
     fields: tuple[str, ...]  # dotted where nested
@@ -21,7 +21,7 @@ class Need(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """What is wrong with a cell."""
+    """A mistake in a cell."""
 
     field: str  # the one to look at first, dotted where nested; empty: none
     message: str

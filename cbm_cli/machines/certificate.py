@@ -6,7 +6,7 @@
 - All states of the smaller side, if it has few units.
 - Independent units, see `factorial`.
 
-Float32 finds states and means. What they prove of the float32 machine is summed in
+Float32 finds states and means. Their bound of the float32 machine is summed in
 float64, less what that may round.
 """
 
@@ -80,7 +80,7 @@ def log_z_at_least(
     unit
         The value of one level of the rows. Grey rows are not states.
     steps
-        Temperatures of AIS, which say how long chains may be.
+        Temperatures of AIS, which limit the length of chains.
     """
     points = _heaviest_rows(machine, rows, unit)
     states = _heaviest_states(machine, ends, points, steps=steps, seed=seed)

@@ -236,7 +236,7 @@ def expected_softplus(side: Side, q: Values) -> Values:
 def sum_of_parts(side: Side, q: Array, held: Units = NO_UNITS) -> float:
     """Return the bound of log Z by 64 parts, or 16 of a large machine: some units are
     fixed in all ways, so that no state is in two parts, and bounds of what the parts
-    weigh add up. Of units that are ``held`` already no state but theirs counts.
+    weigh add up. Units that are ``held`` already have only that state.
 
     The units are those that correlate most with others, to second order in W.
     """

@@ -34,7 +34,7 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
 
     Weights and offsets keep their type. Biases become those of the centered energy in
     float64. The plain ones, where they are float32, are read back to the last bit of
-    float32, unless they are so small beside W lam or W' mu that float64 rounds their
+    float32, unless they are so small next to W lam or W' mu that float64 rounds their
     sum: below 1e-6, for sums in the hundreds.
 
     Examples

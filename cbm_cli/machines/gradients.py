@@ -148,7 +148,7 @@ def natural_gradient(
 
     F is the covariance of s = (x h', x, h): joint, under p(x, h), as the paper prints
     it, of full rank for finite parameters; marginal, of E[s | x] under p(x), as it is
-    defined, of rank 2^N - 1 at most; diagonal, the diagonal of the joint one. Where F
+    defined, of rank 2^N - 1 at most; diagonal, the diagonal of the joint one. If F
     is singular to rounding, the solution is not the shortest one,
     `reference.natural_gradient`, but a basic one: 0 along what depends on the rest.
     CbmError for more than 2^16 joint states, unless it is diagonal.

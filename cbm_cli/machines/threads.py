@@ -66,7 +66,7 @@ _LIMIT = _Limit()
 
 
 def _take_control() -> None:
-    """Let any thread set the number, for threadpoolctl ignores all but one of them."""
+    """Let any thread set the number, as threadpoolctl ignores all others."""
     for library in libraries().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):  # since threadpoolctl 3.8
             library.clear_controlling_thread(force=True)

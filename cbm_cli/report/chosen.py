@@ -191,8 +191,9 @@ def _named(
 def _manifests_of(
     stores: Mapping[str, Store], numbers: Mapping[str, int]
 ) -> list[Manifest]:
-    """Return the manifests of experiments, of single trials with their cells alone; the
-    cells say of which experiment they are.
+    """Return the manifests of experiments, of single trials with their cells alone.
+
+    Cells have the name of their experiment.
     """
     manifests = []
     for name, store in stores.items():

@@ -106,7 +106,7 @@ def _legend(measure: Measure) -> dict[str, Look]:
 
 
 def _notes(cells: Sequence[Cell], options: Options) -> list[str]:
-    """Return what the caption says of markers, and of values that are not shown."""
+    """Return the words of the caption on markers, and on values that are not shown."""
     sides = ", final values on the right"
     if cells[0].measure.statistic == "final":
         sides = ""

@@ -27,7 +27,7 @@ _OF_CELLS = ("metric", "panels", "select", "choose", "by")
 
 
 class Kind(NamedTuple):
-    """What draws a kind of picture, and options that change nothing of it."""
+    """The function that draws a kind of picture, and options without effect on it."""
 
     panels: Callable[[Results | None, Sequence[str], Options], list[Panel]]
     without_effect: Sequence[str]

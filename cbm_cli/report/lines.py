@@ -104,7 +104,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class _Range:
-    """What the y axis of a panel shows, and what there is to say about it."""
+    """The values that the y axis of a panel shows, and notes on them."""
 
     ends: Ends
     bound: float | None
@@ -218,7 +218,7 @@ def _short_key(drawn: Curves, key: Key) -> Key:
 
 
 def _without(name: str, words: Sequence[str]) -> str:
-    """Return a name without some words; the whole name if nothing else is in it."""
+    """Return a name without some words; the whole name if it has no others."""
     remaining = [word for word in name.split() if word not in words]
     return " ".join(remaining).rstrip(":") or name
 

@@ -168,8 +168,9 @@ def _table(cells: Cells) -> Sheet:
 
 
 def _all_cells(cells: Cells) -> AllCells:
-    """Return a table with a line for each cell, whose numbers have as many digits as in
-    other tables, and which marks the cells that were chosen.
+    """Return a table with a line for each cell, which marks the chosen cells.
+
+    Its numbers have the digits of other tables.
     """
     axes = cells.manifest.axes
     shown = with_measure(cells, None)

@@ -96,7 +96,7 @@ def compose(
 ) -> Picture:
     """Return the picture of some panels: lettered, in a grid, with a legend.
 
-    The title is that of the only panel, or stands above several; with an empty one no
+    The title is that of the only panel, or is above several; with an empty one no
     panel has a title.
     """
     looks = _common_looks(panels)

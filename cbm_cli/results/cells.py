@@ -60,8 +60,8 @@ class Picked(NamedTuple):
 
 
 class Trials:
-    """Finished trials of an experiment, the rows of ``summary.csv``, and what is kept
-    of them.
+    """Finished trials of an experiment, the rows of ``summary.csv``, and the files of
+    these trials.
 
     Attributes
     ----------
@@ -194,9 +194,9 @@ class Cell:
         """Each trial's value where their mean is best, its proved limit, and the
         update.
 
-        Of kept columns, which have no limits, or of curves. A trial that stopped early
-        keeps its last value. Evaluations from a trial's divergence on do not count,
-        unless it never had a finite value.
+        The values are those of kept columns, which have no limits, or of curves. A
+        trial that stopped early keeps its last value. Evaluations from a trial's
+        divergence on do not count, unless it never had a finite value.
         """
         import pandas as pd
 
@@ -396,7 +396,7 @@ class Cell:
         """Return the metric of each finished trial by update, from its curve or else
         its records.
 
-        Of estimates that are disproved there is the limit; what was not measured is
+        A disproved estimate is replaced by its limit; values that were not measured are
         empty.
         """
         column, frames = self.measure.metric.column, self.frames()

@@ -105,8 +105,8 @@ class Columns:
 
         ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means
         ``sliding_factor_visible`` and ``sliding_factor_hidden``, of which only the
-        first is returned where both say the same. Of several columns of one name those
-        that vary are meant.
+        first is returned where both say the same. If several columns have one name,
+        those that vary are meant.
 
         Raises
         ------

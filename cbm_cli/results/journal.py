@@ -183,14 +183,14 @@ def _seal_of(content: bytes | memoryview) -> bytes:
 
 
 class Place(NamedTuple):
-    """Where a line is in its file."""
+    """The place of a line in its file."""
 
     start: int
     size: int
 
 
 class Stamp(NamedTuple):
-    """What changes whenever a file is written."""
+    """Numbers that change whenever a file is written."""
 
     inode: int
     size: int

@@ -58,7 +58,7 @@ class Metric:
 
     @property
     def at_most(self) -> str:
-        """Column with what is proved of it: how large it can be."""
+        """Column with the proved limit: how large it can be."""
         return f"{self.column}_at_most"
 
     @property

@@ -106,7 +106,7 @@ def state_file(arrays: Mapping[str, NDArray], small: bool = False) -> bytes:
 def read_progress(path: Path, start: str = "") -> Progress | None:
     """Read the state of a trial that started from the machine of the SHA-256 ``start``.
 
-    Returns None if there is no file, or if its trial started elsewhere. Errors are
+    Returns None without a file, or if its trial started elsewhere. Errors are
     those of `read_sealed_npz`.
     """
     if not path.is_file():

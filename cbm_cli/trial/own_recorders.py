@@ -99,7 +99,7 @@ def imported_modules(source: str) -> tuple[str, ...]:
     """Return the modules that a recorder's text imports besides NumPy, SciPy, pandas,
     cbm and the standard library, without running it.
 
-    The text of these is no part of a run-id: trials are not run again when it changes.
+    A run-id does not contain their text: trials are not run again when it changes.
 
     Examples
     --------

@@ -222,8 +222,8 @@ def start_from_machine(
 
 
 def _used(offsets: Vectors, rows: Sequence[Letter]) -> list[NDArray]:
-    """The offsets of layers, with zeros for those that have none by their letters; of
-    as many layers as both have.
+    """The offsets of layers, with zeros for those that have none by their letters; the
+    longer list is cut.
     """
     pairs = zip(offsets, rows, strict=False)
     return [offset * (not row.is_none) for offset, row in pairs]
