@@ -72,6 +72,17 @@ class TrainedMachine:
     parameters : NamedTuple
         All of these, and the inner biases and offsets of a decoder, ``decoder_biases``,
         ``decoder_offsets``.
+
+    Examples
+    --------
+    >>> arrays = {
+    ...     "weights_0": [[2, -2], [2, -2], [-2, 2], [-2, 2]],
+    ...     "biases_0": np.zeros(4),
+    ...     "biases_1": np.zeros(2),
+    ... }
+    >>> np.savez("pairs.npz", kind="rbm", **arrays)
+    >>> cbm.load("pairs.npz")
+    <rbm of 4-2 units>
     """
 
     parameters: Layered
@@ -104,6 +115,12 @@ class TrainedMachine:
             A known result of `log_partition`, instead of a new one.
         **how
             ``temperatures``, ``runs`` and ``seed`` of estimates.
+
+        Examples
+        --------
+        >>> pairs = cbm.load("pairs.npz")
+        >>> pairs.log_likelihood([[1, 1, 0, 0], [1, 0, 1, 0]]).round(3)
+        array([-1.327, -3.977])
         """
         self._check_method(method)
         x = self._rows(X)
@@ -132,6 +149,11 @@ class TrainedMachine:
         of the machine. A warning is issued if the estimate is doubtful, as where known
         states, the rows among them, prove a larger one; `evaluate` returns its standard
         error and the proved lower bound.
+
+        Examples
+        --------
+        >>> round(cbm.load("pairs.npz").log_partition(), 6)
+        5.3633
         """
         self._check_method(method)
         how = Method(method, temperatures, runs, seed=seed)
@@ -150,6 +172,12 @@ class TrainedMachine:
         ``method`` is ``exact`` (default), ``ais`` or ``pseudo``; ``how`` may have
         ``temperatures``, ``runs``, ``rows`` and ``seed``. Grey values are rounded to
         multiples of 1/255, as in training.
+
+        Examples
+        --------
+        >>> answer = cbm.load("pairs.npz").evaluate([[1, 1, 0, 0], [0, 0, 1, 1]])
+        >>> round(answer["log_likelihood"]["mean"], 6)
+        -1.327
         """
         chosen = Method(method, **how)
         parts = parts_of(as_bytes(self._rows(X)), chosen)
@@ -162,6 +190,11 @@ class TrainedMachine:
 
         For deep machines the sum is over all hidden states; CbmError if there are too
         many.
+
+        Examples
+        --------
+        >>> cbm.load("pairs.npz").free_energy([[1, 1, 0, 0], [1, 0, 1, 0]]).round(3)
+        array([-4.036, -1.386])
         """
         self._check_method()
         x = self._rows(X)
@@ -182,6 +215,12 @@ class TrainedMachine:
         (n,).
 
         It needs no log Z, and is not an estimate of log p(x).
+
+        Examples
+        --------
+        >>> pairs = cbm.load("pairs.npz")
+        >>> pairs.pseudo_likelihood([[1, 1, 0, 0], [1, 0, 1, 0]]).round(3)
+        array([-0.622, -4.873])
         """
         if self.kind != "rbm":
             raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only")
@@ -194,6 +233,11 @@ class TrainedMachine:
 
         ``layer`` counts from 1; default: the last one. Deep Boltzmann machines use mean
         field.
+
+        Examples
+        --------
+        >>> cbm.load("pairs.npz").transform([[1, 1, 0, 0]]).round(2)
+        array([[0.98, 0.02]], dtype=float32)
         """
         number = representations.layer_of(self.parameters, layer)
         layers, _ = representations.represent(self.parameters, self._rows(X))
@@ -202,6 +246,11 @@ class TrainedMachine:
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the visible means given the mean hidden activities of each row, (n,
         n_0).
+
+        Examples
+        --------
+        >>> cbm.load("pairs.npz").reconstruct([[1, 1, 0, 0]]).round(2)
+        array([[0.87, 0.87, 0.13, 0.13]])
         """
         machine = self.parameters
         if self.kind != "auto-encoder":
@@ -234,6 +283,14 @@ class TrainedMachine:
         sample i of row i % R, by ``chains`` of each row; n is R by default, and 100
         without them. Gaps are NaN, None, pandas.NA or masked entries of lists, arrays
         and data frames. The bytes are those of ``cbm sample`` with the same options.
+
+        Examples
+        --------
+        >>> pairs = cbm.load("pairs.npz")
+        >>> pairs.sample(1000).shape
+        (1000, 4)
+        >>> pairs.sample(given=[[1, None, None, 0]])
+        array([[1, 1, 0, 0]], dtype=uint8)
         """
         self._check_method()
         check_whole("sample", 1, n=n, chains=chains, steps=steps)
@@ -258,6 +315,12 @@ class TrainedMachine:
     def filters(self, layer: int = 1) -> NDArray[np.float32]:
         """Return the filters of a hidden layer's units, projected to the visible units,
         (n_l, n_0).
+
+        Examples
+        --------
+        >>> cbm.load("pairs.npz").filters()
+        array([[ 2.,  2., -2., -2.],
+               [-2., -2.,  2.,  2.]], dtype=float32)
         """
         number = representations.layer_of(self.parameters, layer)
         return representations.filters(self.parameters)[number - 1]
@@ -265,6 +328,13 @@ class TrainedMachine:
     def save(self, path: str | PathLike) -> None:
         """Write a machine file (docs/machines.md), which `load` and the commands
         read.
+
+        Examples
+        --------
+        >>> pairs = cbm.load("pairs.npz")
+        >>> pairs.save("copy.npz")
+        >>> cbm.load("copy.npz").log_partition() == pairs.log_partition()
+        True
         """
         write_arrays(Path(path), machine_arrays(self.parameters))
 
@@ -323,6 +393,12 @@ class TrainedMachine:
 def as_bytes(x: NDArray) -> Dataset:
     """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as
     multiples of 1/255.
+
+    Examples
+    --------
+    >>> as_bytes(np.array([[0, 0.5], [1, 0]])).train
+    array([[  0, 128],
+           [255,   0]], dtype=uint8)
     """
     binary = ((x == 0) | (x == 1)).all()
     levels = 1 if binary else 255
@@ -333,5 +409,10 @@ def as_bytes(x: NDArray) -> Dataset:
 def load(path: str | PathLike) -> TrainedMachine:
     """Read a machine file of any kind, or RUN:TRIAL of results; CbmError if it is
     missing or damaged.
+
+    Examples
+    --------
+    >>> cbm.load("pairs.npz").sizes
+    (4, 2)
     """
     return TrainedMachine(read_machine(Path(path)), str(path))

@@ -124,7 +124,15 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: object = None) -> CenteredRBM:
-        """Train a new machine for ``n_iter`` epochs; ``y`` is ignored."""
+        """Train a new machine for ``n_iter`` epochs; ``y`` is ignored.
+
+        Examples
+        --------
+        >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+        >>> rbm = CenteredRBM(n_components=2, random_state=0)
+        >>> rbm.fit(rows).components_.shape
+        (2, 4)
+        """
         return self._train(self._values(X, reset=True), self.n_iter, None)
 
     def partial_fit(self, X: ArrayLike, y: object = None) -> CenteredRBM:
@@ -134,6 +142,15 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         As in `sklearn.neural_network.BernoulliRBM`, the machine keeps its hidden units:
         another ``n_components`` counts for the next `fit`. A training that diverges is
         not kept.
+
+        Examples
+        --------
+        >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+        >>> rbm = CenteredRBM(n_components=2, random_state=0)
+        >>> for _ in range(10):
+        ...     rbm = rbm.partial_fit(rows)
+        >>> bool(np.all(rbm.components_ == rbm.fit(rows).components_))
+        True
         """
         state = getattr(self, "_state", None)
         return self._train(self._values(X, reset=state is None), 1, state)
@@ -141,6 +158,13 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def transform(self, X: ArrayLike) -> NDArray:
         """Return p(h = 1 | x), (n, n_components), in float32 for rows in float32, else
         in float64.
+
+        Examples
+        --------
+        >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+        >>> rbm = CenteredRBM(n_components=2, random_state=0).fit(rows)
+        >>> rbm.transform(rows[:3]).shape
+        (3, 2)
         """
         check_is_fitted(self)
         x = self._values(X)
@@ -152,6 +176,13 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Draw hidden and then visible states given each row, (n, n_features).
 
         Each call draws other states.
+
+        Examples
+        --------
+        >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+        >>> rbm = CenteredRBM(n_components=2, random_state=0).fit(rows)
+        >>> rbm.gibbs(rows[:3]).shape
+        (3, 4)
         """
         check_is_fitted(self)
         p = self.transform(X)
@@ -166,6 +197,14 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         log Z is exact if the smaller side has at most 25 units. Otherwise AIS estimates
         it, once after each training, from the means of the training rows: all rows then
         share one error.
+
+        Examples
+        --------
+        >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+        >>> rbm = CenteredRBM(n_components=2, random_state=0).fit(rows)
+        >>> log_p = rbm.score_samples(rows[:2])  # log p(x) of two rows of 16 states
+        >>> bool(np.exp(log_p).sum() <= 1)
+        True
         """
         check_is_fitted(self)
         x = self._values(X)
@@ -189,7 +228,15 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return np.concatenate(scores)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Return the mean of `score_samples`, by which grid searches choose."""
+        """Return the mean of `score_samples`, by which grid searches choose.
+
+        Examples
+        --------
+        >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+        >>> rbm = CenteredRBM(n_components=2, random_state=0).fit(rows)
+        >>> bool(rbm.score(rows) == rbm.score_samples(rows).mean())
+        True
+        """
         return float(self.score_samples(X).mean())
 
     def __sklearn_tags__(self) -> Any:
