@@ -20,7 +20,7 @@ from cbm_cli.results.outcome import MachineArrays
 from cbm_cli.results.states import read_progress
 from cbm_cli.results.writer import check_place
 from cbm_cli.trial.checks import check, check_table
-from cbm_cli.trial.own_recorders import compile_recorder
+from cbm_cli.trial.own_recorders import check_recorder
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import start_from_machine, total_updates
 
@@ -244,7 +244,7 @@ def make_names(
     """
     names = Names(_datasets_of(experiments, folder), root, folder)
     problems: list[str] = []
-    compiled: set[str] = set()
+    checked: set[str] = set()
     for experiment in experiments:
         cells = [(cell, names.datasets[cell.data]) for cell in experiment.cells]
         first_of: dict[str, Settings] = {}  # cells by run-id
@@ -255,7 +255,7 @@ def make_names(
                 if named.start:
                     named.start.check(data, experiment.trials)
                 _check_different(cell, first_of.setdefault(named.run_id, cell))
-                _check_recorders(named.sources, compiled)
+                _check_recorders(named.sources, cell, data, checked)
             except CbmError as error:
                 problems.append(experiment.located(cell, error))
         if problems:
@@ -279,13 +279,17 @@ def _check_different(cell: Settings, other: Settings) -> None:
             )
 
 
-def _check_recorders(sources: Mapping[str, str], compiled: set[str]) -> None:
-    """Raise CbmError for a user's own recorder that cannot be run; each is run once."""
+def _check_recorders(
+    sources: Mapping[str, str], cell: Settings, data: Dataset, checked: set[str]
+) -> None:
+    """Raise CbmError for a user's own recorder that cannot be run, or whose columns
+    cannot be kept; each is run once.
+    """
     for name, source in sources.items():
-        if name not in compiled:
+        if name not in checked:
             with same_folder():
-                compile_recorder(name, source)
-            compiled.add(name)
+                check_recorder(name, source, cell, data)
+            checked.add(name)
 
 
 def _raise_all(problems: Iterable[str]) -> None:

@@ -50,13 +50,12 @@ def posterior_of(
     rounds_made = mean_field(plain, work, np.float32(tolerance), rounds)
     if rounds_made <= rounds:
         return Posterior(deep=work.even, odd=work.odd, unsettled=0)
-    W, b = machine.W[n_visible:], machine.b[n_visible:]
-    next_deep = expit(work.odd @ W.T + b)
-    next_odd = expit(work.from_visible + next_deep @ W + c)
-    moved = np.abs(np.hstack([next_deep - work.even, next_odd - work.odd]))
+    before = np.hstack([work.even, work.odd])
+    mean_field(plain, work, np.float32(tolerance), 1)
+    moved = np.abs(np.hstack([work.even, work.odd]) - before)
     is_settled = moved.max(axis=1) < tolerance  # NaN is not
-    unsettled = int((~is_settled).sum())
-    return Posterior(deep=work.even, odd=work.odd, unsettled=unsettled)
+    deep, odd = np.hsplit(before, [len(machine.start)])
+    return Posterior(deep=deep, odd=odd, unsettled=int((~is_settled).sum()))
 
 
 def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
@@ -67,6 +66,5 @@ def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
     `reference.lower_bound`.
     """
     deep, odd = posterior.deep.astype(np.float64), posterior.odd.astype(np.float64)
-    W, b, c = (array.astype(np.float64) for array in machine.plain)
-    mean_energy = energy(np.hstack([x, deep]), odd, W=W, b=b, c=c)
+    mean_energy = energy(np.hstack([x, deep]), odd, *machine.plain.wide)
     return entropy(deep) + entropy(odd) - mean_energy

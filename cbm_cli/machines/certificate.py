@@ -10,7 +10,7 @@ Float32 finds states and means. Their bound of the float32 machine is summed in
 float64, less what that may round.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,17 +19,14 @@ from scipy.special import expit, logsumexp
 
 from cbm_cli.kernels.memory import Array, Rows
 from cbm_cli.kernels.states import log_partition
-from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import Values, posterior_of
 from cbm_cli.machines.factorial import log_z_by_means
 from cbm_cli.machines.models import Flat
 from cbm_cli.reference import entropy, free_energy
 
-_TEMPERATURES = 300  # of AIS for each sweep of the chains from the heaviest states
-_SWEEPS = 5  # of chains from starts that need neither rows nor walks
+_STEPS = 5  # to heavier states
 _HEAVIEST = 2_000  # states, or rows, that are summed: the others hardly add to the sum
 _MIRRORED = 20  # rows whose mirror images are starts
-_BLOCK = 1_000  # chains at a time
 _LISTED_BITS = 16  # units of a side up to which all of its states are summed
 
 # What sums may be off by, in units of `rounding`. `log_partition` goes from state to
@@ -62,12 +59,7 @@ def rounding(machine: Flat) -> float:
 
 
 def log_z_at_least(
-    machine: Flat,
-    ends: Array,
-    rows: Sequence[Scored],
-    unit: float,
-    steps: int,
-    seed: int,
+    machine: Flat, ends: Array, rows: Sequence[Scored], unit: float
 ) -> float:
     """Prove a lower bound of log Z.
 
@@ -79,12 +71,10 @@ def log_z_at_least(
         Rows of data with log p(v) + log Z, or with lower bounds of it.
     unit
         The value of one level of the rows. Grey rows are not states.
-    steps
-        Temperatures of AIS, which limit the length of chains.
     """
     points = _heaviest_rows(machine, rows, unit)
-    states = _heaviest_states(machine, ends, points, steps=steps, seed=seed)
-    proofs = [_log_sum(machine, states)]
+    states = _known_states(machine, ends, points)
+    proofs = [_log_sum(machine, states[:_HEAVIEST])]
     if machine.is_deep and unit == 1:
         # a row lacks the deep units, so it is not a state of x
         proofs.append(_log_sum(machine, points))
@@ -92,7 +82,7 @@ def log_z_at_least(
         margin = _ROUNDING_OF_SUM * rounding(machine)
         proofs.append(log_partition(*machine.plain) - margin)
     else:
-        starts = np.vstack([ends, states[-len(ends) :]])
+        starts = np.vstack([ends, states[: len(ends)]])
         margin = _ROUNDING_OF_MEANS * rounding(machine)
         proofs.append(log_z_by_means(machine, starts) - margin)
     return max(proofs)
@@ -114,78 +104,26 @@ def _heaviest_rows(machine: Flat, rows: Sequence[Scored], unit: float) -> Array:
     return np.hstack([x, posterior_of(machine, x).deep])
 
 
-def _heaviest_states(
-    machine: Flat, ends: Array, points: Array, *, steps: int, seed: int
-) -> NDArray[np.uint8]:
-    """The heaviest states of x that were seen, at most 2,000, (n, N); the heaviest
-    last.
+def _known_states(machine: Flat, ends: Array, points: Array) -> Array:
+    """Distinct states of x, (n, N), the heaviest first.
 
-    These are ends (R, N) of walks, the states nearest to points (n, N), and states of
-    Gibbs chains. Some chains begin where neither rows nor walks are needed: at all
-    hidden units off, all on and each one on alone, at the visible units that each
-    hidden unit prefers, and at mirror images of points. R others begin at the heaviest
-    states of all and make a sweep for every 300 of ``steps`` temperatures.
-    """
-    n, m = machine.W.shape
-    random = streams.generator(seed, streams.KNOWN)
-    nearest = np.rint(points)
-    off, on = np.zeros((1, m), bool), np.ones((1, m), bool)
-    hidden = np.vstack([off, on, np.eye(m, dtype=bool)])
-    from_hidden = _visible(machine, hidden, random)
-    preferred = machine.W.T > 0
-    starts = np.vstack([from_hidden, preferred, 1 - nearest[:_MIRRORED]])
-
-    seen = list(_chains(machine, np.vstack([ends, nearest]), sweeps=0, random=random))
-    for first in range(0, len(starts), _BLOCK):
-        block = starts[first : first + _BLOCK]
-        seen.extend(_chains(machine, block, sweeps=_SWEEPS, random=random))
-    states = _distinct(seen)
-    heavy = _heaviest(states, len(ends), n)
-    sweeps = max(1, steps // _TEMPERATURES)
-    later = _chains(machine, heavy, sweeps=sweeps, random=random)
-    return _heaviest(_distinct([states, *later]), _HEAVIEST, n)
-
-
-def _visible(machine: Flat, h: NDArray, random: np.random.Generator) -> Array:
-    """Draw x (n, N) given hidden states."""
-    p = expit(h.astype(np.float32) @ machine.W.T + machine.b)
-    return (random.random(p.shape, np.float32) < p).astype(np.float32)
-
-
-def _chains(
-    machine: Flat, x: NDArray, *, sweeps: int, random: np.random.Generator
-) -> Iterator[Scored]:
-    """The states of chains that begin at states x (n, N), sweep after sweep: their
-    bits, and -F(x) (n,).
+    They are ends (R, N) of walks, and the states nearest to points (n, N). Others need
+    neither rows nor walks: the likeliest ones given that all hidden units are off, all
+    on, or one of them alone on, the visible units that each hidden unit prefers, and
+    mirror images of points. From all of them a few steps lead to heavier states.
     """
     W, b, c = machine.plain
-    x = x.astype(np.float32)
-    half = np.float32(0.5)
-    for sweep in range(sweeps + 1):
-        to_h = x @ W + c
-        likelier = 1 / (1 + np.exp(-np.abs(to_h)))  # p of the likelier state of a unit
-        softplus = np.maximum(to_h, 0) - np.log(likelier)
-        scores = x @ b + softplus.sum(axis=1, dtype=np.float64)
-        yield Scored(rows=np.packbits(x > 0, axis=1), scores=scores)
-        if sweep < sweeps:
-            on = half + np.copysign(likelier - half, to_h)  # sigmoid(to_h), Eq. (6)
-            h = random.random(to_h.shape, np.float32) < on
-            x = _visible(machine, h, random)
-
-
-def _distinct(parts: Sequence[Scored]) -> Scored:
-    """The distinct states of all parts, by their bits."""
-    bits = np.concatenate([part.rows for part in parts])
-    scores = np.concatenate([part.scores for part in parts])
-    as_one = bits.view(f"V{bits.shape[1]}").ravel()
-    first = np.unique(as_one, return_index=True)[1]
-    return Scored(rows=bits[first], scores=scores[first])
-
-
-def _heaviest(states: Scored, count: int, units: int) -> NDArray[np.uint8]:
-    """The states of most weight (count, units), the heaviest last."""
-    bits = states.rows[np.argsort(states.scores)[-count:]]
-    return np.unpackbits(bits, axis=1, count=units)
+    nearest = np.rint(points)
+    all_off, all_on = b > 0, W.sum(axis=1) + b > 0
+    of_hidden = np.vstack([all_off, all_on, W.T + b > 0, W.T > 0])
+    starts = np.vstack([ends, nearest, 1 - nearest[:_MIRRORED], of_hidden])
+    x = starts.astype(np.float32)
+    for _ in range(_STEPS):
+        to_x = expit(x @ W + c) @ W.T + b
+        x = (to_x > 0).astype(np.float32)
+    distinct = np.unique(np.vstack([starts, x]).astype(np.uint8), axis=0)
+    states = distinct.astype(np.float32)
+    return states[np.argsort(free_energy(states, W, b, c), kind="stable")]
 
 
 def _log_sum(machine: Flat, x: NDArray) -> float:
@@ -198,9 +136,8 @@ def _log_sum(machine: Flat, x: NDArray) -> float:
     if not len(x):
         return -np.inf
     points = x.astype(np.float64)
-    plain = [array.astype(np.float64) for array in machine.plain]
     of_means = entropy(points[:, machine.sizes[0] :])
-    total = float(logsumexp(of_means - free_energy(points, *plain)))
+    total = float(logsumexp(of_means - free_energy(points, *machine.plain.wide)))
     if not np.isfinite(total):
         return total
     return total - rounding(machine) - 1e-12 * (1 + abs(total))

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
 from cbm_cli.kernels.memory import Array
-from cbm_cli.machines.models import Flat
+from cbm_cli.machines.models import Flat, Side
 from cbm_cli.reference import entropy, free_energy, softplus, states
 
 _ROUNDS = (10, 20)  # of mean field: from all starts, and from the best of them
@@ -42,7 +42,7 @@ _FIXED_POINTS = 4  # of mean field from which the search for the best means goes
 _APART = 0.5  # in some unit, fixed points that are not the same
 _LEAST, _MOST = 0.05, 0.95  # means at half of the starts, from which more is reached
 _SEARCH = 30  # rounds of the search for means, which has hardly an end of its own
-_HELD, _HELD_OF_LARGE = 6, 4  # units that are fixed in all ways
+_HELD, _HELD_OF_LARGE = 6, 4  # units that are fixed in all ways, less those of parts
 _LARGE = 100_000  # weights of a large machine
 _TERMS = 10  # cosines
 _SPREAD = 5.0  # standard deviations of an activation within half a period
@@ -54,24 +54,6 @@ Units = NDArray[np.intp]
 NO_UNITS: Units = np.zeros(0, np.intp)
 
 
-class Side(NamedTuple):
-    """A machine seen from one of its sides: W (N, M), b (N,), c (M,)."""
-
-    W: NDArray
-    b: NDArray
-    c: NDArray
-
-    @property
-    def turned(self) -> "Side":
-        """The same machine with its sides exchanged."""
-        return Side(W=np.ascontiguousarray(self.W.T), b=self.c, c=self.b)
-
-    @property
-    def wide(self) -> "Side":
-        """The same machine in float64."""
-        return Side._make(array.astype(np.float64) for array in self)
-
-
 class Part(NamedTuple):
     """Means of the states of x in which the units ``held`` are as they are there."""
 
@@ -80,35 +62,11 @@ class Part(NamedTuple):
 
 
 class Covering(NamedTuple):
-    """Disjoint parts of the states of one side, and lower bounds of their weights."""
+    """Disjoint parts of the states of one side, and a lower bound of their weight."""
 
-    log_z: float  # of all parts together
+    log_z: float
     side: Side
     parts: list[Part]
-    bounds: list[float]
-
-
-def covering(side: Side, parts: list[Part]) -> Covering:
-    """Bound the logarithms of what disjoint parts weigh."""
-    wide = side.wide
-    bounds = [factorial_bound(wide, part.means) for part in parts]
-    return Covering(log_z=_log_total(bounds), side=side, parts=parts, bounds=bounds)
-
-
-def split_heaviest(candidate: Covering) -> float:
-    """Return the bound of log Z after the heaviest part is split."""
-    bounds = list(candidate.bounds)
-    heaviest = int(np.argmax(bounds))
-    part = candidate.parts[heaviest]
-    split = sum_of_parts(candidate.side, part.means, part.held)
-    bounds[heaviest] = max(bounds[heaviest], split)
-    return _log_total(bounds)
-
-
-def _log_total(bounds: list[float]) -> float:
-    """The logarithm of the sum of exponentials; of NaN, which proves nothing, -inf."""
-    total = float(logsumexp(bounds))
-    return -np.inf if np.isnan(total) else total
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of weights whose squares overflow
@@ -116,25 +74,23 @@ def log_z_by_means(machine: Flat, starts: Array) -> float:
     """Return a lower bound of log Z, up to rounding, from states of x (R, N).
 
     Mean field goes from the states to its fixed points. From these better means are
-    sought, on both sides. The best of them counts, or disjoint parts around all, with
-    the heaviest part split. Float32 finds means, and float64 tells what they prove.
+    sought, on both sides. Of the side on which disjoint parts around them weigh more
+    all parts are split. Float32 finds means, and float64 tells what they prove.
     """
-    visible = Side._make(machine.plain)
+    visible = machine.plain
     means_of_x = fixed_points(visible, starts)
     means_of_h = expit(means_of_x @ visible.W + visible.c)
-    singles, coverings = list[Covering](), list[Covering]()
-    for side, start in ((visible, means_of_x), (visible.turned, means_of_h)):
-        modes = better_means(side, start)
-        for means in np.vstack([start[:1], modes]):
-            singles.append(covering(side, [Part(means, NO_UNITS)]))
-        if len(modes) > 1:
-            coverings.append(covering(side, disjoint_parts(modes)))
-    log_z = -np.inf
-    for candidates in (singles, coverings):
-        if candidates:
-            best = max(candidates, key=lambda candidate: candidate.log_z)
-            log_z = max(log_z, split_heaviest(best))
-    return log_z
+    best = Covering(-np.inf, visible, [Part(starts[0], NO_UNITS)])
+    for side, means in ((visible, means_of_x), (visible.turned, means_of_h)):
+        parts = disjoint_parts(better_means(side, means))
+        wide = side.wide
+        log_z = logsumexp([factorial_bound(wide, part.means) for part in parts])
+        if log_z > best.log_z:  # which NaN is not
+            best = Covering(float(log_z), side, parts)
+    count = _HELD_OF_LARGE if visible.W.size > _LARGE else _HELD
+    count -= int(np.log2(len(best.parts)))
+    weights = [sum_of_parts(best.side, *part, count) for part in best.parts]
+    return max(best.log_z, float(logsumexp(weights)))
 
 
 def fixed_points(side: Side, starts: Array) -> Array:
@@ -233,10 +189,12 @@ def expected_softplus(side: Side, q: Values) -> Values:
     return np.maximum(mean / 2 + g, softplus(mean))
 
 
-def sum_of_parts(side: Side, q: Array, held: Units = NO_UNITS) -> float:
-    """Return the bound of log Z by 64 parts, or 16 of a large machine: some units are
-    fixed in all ways, so that no state is in two parts, and bounds of what the parts
-    weigh add up. Units that are ``held`` already have only that state.
+def sum_of_parts(
+    side: Side, q: Array, held: Units = NO_UNITS, count: int = _HELD
+) -> float:
+    """Return the bound of log Z by 2^count parts: so many units are fixed in all ways,
+    so that no state is in two parts, and bounds of what the parts weigh add up.
+    Units that are ``held`` already have only that state.
 
     The units are those that correlate most with others, to second order in W.
     """
@@ -245,7 +203,6 @@ def sum_of_parts(side: Side, q: Array, held: Units = NO_UNITS) -> float:
     np.fill_diagonal(coupling, 0)
     correlation = variance * (np.square(coupling) @ variance)
     free = np.setdiff1d(np.arange(len(q)), held)
-    count = _HELD_OF_LARGE if side.W.size > _LARGE else _HELD
     order = np.argsort(-correlation[free], kind="stable")
     split = free[order[:count]]
     parts = np.tile(q, (2 ** len(split), 1))

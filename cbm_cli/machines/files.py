@@ -1,8 +1,9 @@
 """Files of machines and of arrays: NPZ, in the documented form (docs/machines.md)."""
 
 import io
+import re
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,15 @@ from cbm_cli.results.folder import MACHINE_NAME, find_machine
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count, did_you_mean
 
-_DEEPEST = 100  # arrays of each name that a file may have
 _BY_LAYER = ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets")
-_OPTIONAL = ("offsets", "decoder_offsets")  # zeros where a file lacks them
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write an NPZ file."""
+def write_arrays(
+    path: Path, arrays: Mapping[str, Any], save: Callable[..., None] = np.savez
+) -> None:
+    """Write an NPZ file, by `numpy.savez` or `numpy.savez_compressed`."""
     stream = io.BytesIO()
-    np.savez(stream, **arrays)
+    save(stream, **arrays)
     write_atomically(path, stream.getvalue())
 
 
@@ -44,18 +45,11 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
     >>> machine_arrays(machine)["biases_0"]
     array([0.25, 0.25])
     """
-    wide: dict[str, Any] = {}
-    for name in _BY_LAYER:
-        layers = getattr(machine, name)
-        wide[name] = tuple(array.astype(np.float64) for array in layers)
-    centered = machine._replace(**wide).with_centered_biases()
-    written = machine._replace(
-        biases=centered.biases, decoder_biases=centered.decoder_biases
-    )
+    centered = machine.with_centered_biases()
     arrays = {"kind": np.array(machine.kind)}
     for name in _BY_LAYER:
         first = 1 if name.startswith("decoder") else 0
-        for layer, array in enumerate(getattr(written, name), first):
+        for layer, array in enumerate(getattr(centered, name), first):
             arrays[f"{name}_{layer}"] = array.copy()
     if machine.names:
         arrays["names"] = np.array(machine.names)
@@ -84,33 +78,39 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
             f"{path}: is not a machine file, which is an NPZ file of weights_0, "
             "biases_0 and biases_1 (see cbm export --help), or it is damaged"
         )
-    names = {f"{name}_{layer}" for name in _BY_LAYER for layer in range(_DEEPEST)}
-    arrays = read_npz(source, names | {"kind", "names"}, str(path))
-    kind = str(arrays.get("kind", KINDS[0]))
+    arrays = read_npz(source, where=str(path))
+    kind = str(arrays.pop("kind", KINDS[0]))
     if kind not in KINDS:
         raise CbmError(
             f"{path}: kind {kind[:40]} is unknown; cbm knows {', '.join(KINDS)}"
         )
-    with zipfile.ZipFile(source) as archive:
-        members = [name.removesuffix(".npy") for name in archive.namelist()]
-    by_layer = _layers_of_names(kind, arrays, path)
-    _check_members(kind, by_layer, arrays, members, path)
-    layers = _checked_layers(by_layer, arrays, path)
-    machine = Layered(
-        kind, **layers, names=_names_of(arrays, len(layers["biases"][0]), path)
-    )
+    names = arrays.pop("names", np.array([], "U1"))
+    by_layer = _names_by_layer(kind, arrays, path)
+    layers = dict[str, Vectors]()
+    for name in sorted(by_layer):  # biases first: the others have to fit them
+        checked = [_checked(key, arrays, path) for key in by_layer[name]]
+        layers[name] = tuple(checked)
+    units = layers["biases"][0].shape
+    if names.size and (names.dtype.kind != "U" or names.shape != units):
+        raise CbmError(
+            f"{path}: names holds {names.dtype} of shape {names.shape}; expected a "
+            "name a unit"
+        )
+    machine = Layered(kind, **layers, names=tuple(names.tolist()))
     # `check_range` refuses what is too large
     with np.errstate(over="ignore", invalid="ignore"):
         return machine.with_plain_biases()
 
 
-def _layers_of_names(
+def _names_by_layer(
     kind: str, arrays: Mapping[str, NDArray], path: Path
-) -> dict[str, range]:
-    """The layers of which a file of this kind has an array, by the array's name."""
+) -> dict[str, list[str]]:
+    """The names of the arrays of a machine of this kind, layer by layer; CbmError for
+    arrays that a file lacks, or that such a machine does not have.
+    """
     depth = 1
     for name in arrays:
-        if name.startswith("weights_"):
+        if re.fullmatch(r"weights_\d\d?", name):
             depth = max(depth, int(name.removeprefix("weights_")) + 1)
     if kind == "rbm" and depth > 1:
         raise CbmError(
@@ -118,83 +118,50 @@ def _layers_of_names(
             "kind dbm?"
         )
     inner = range(1, depth if kind == "auto-encoder" else 1)
-    return {
+    layers = {
         "weights": range(depth),
         "biases": range(depth + 1),
         "offsets": range(depth + 1),
         "decoder_biases": inner,
         "decoder_offsets": inner,
     }
-
-
-def _check_members(
-    kind: str,
-    by_layer: Mapping[str, range],
-    arrays: Mapping[str, NDArray],
-    members: Collection[str],
-    path: Path,
-) -> None:
-    """Raise CbmError for arrays that a machine lacks or does not have."""
-    expected, needed = [], []
-    for name, layers in by_layer.items():
-        keys = [f"{name}_{layer}" for layer in layers]
-        expected += keys
-        if name not in _OPTIONAL:
-            needed += keys
+    by_layer, expected = dict[str, list[str]](), list[str]()
+    for name, numbers in layers.items():
+        by_layer[name] = [f"{name}_{number}" for number in numbers]
+        expected += by_layer[name]
+    needed = [key for key in expected if "offsets" not in key]
     missing = [key for key in needed if key not in arrays]
     if missing:
         raise CbmError(
             f"{path}: lacks {', '.join(missing[:12])}; a machine file holds "
             f"{', '.join(expected[:12])} and kind"
         )
-    for name in members:
-        if name not in (*expected, "kind", "names"):
-            depth = count(len(by_layer["weights"]), "hidden layer")
+    for name in arrays:
+        if name not in expected:
             raise CbmError(
                 f"{path}: {name} is not an array of a machine of kind {kind} with "
-                f"{depth}{did_you_mean(name, expected)}"
+                f"{count(depth, 'hidden layer')}{did_you_mean(name, expected)}"
             )
+    return by_layer
 
 
-def _checked_layers(
-    by_layer: Mapping[str, range], arrays: Mapping[str, NDArray], path: Path
-) -> dict[str, Vectors]:
-    """The arrays in float64; CbmError for those that do not fit the biases."""
-    checked: dict[str, Vectors] = {}
-    for name in sorted(by_layer):  # biases first: the others have to fit them
-        for layer in by_layer[name]:
-            key = f"{name}_{layer}"
-            units = arrays[f"biases_{layer}"].shape
-            shape = units
-            if name == "weights":
-                shape = units + arrays[f"biases_{layer + 1}"].shape
-            array = arrays.get(key, np.zeros(shape))
-            flaw = _flaw_of(array, shape, is_flat=len(units) == 1)
-            if flaw:
-                raise CbmError(f"{path}: {key} {flaw}")
-            checked[name] = (*checked.get(name, ()), array.astype(np.float64))
-    return checked
-
-
-def _flaw_of(array: NDArray, shape: tuple[int, ...], is_flat: bool) -> str:
-    """Why an array is not one of finite numbers of this shape; empty if it is."""
+def _checked(key: str, arrays: Mapping[str, NDArray], path: Path) -> NDArray:
+    """An array of a layer in float64, zeros for offsets that a file lacks; CbmError for
+    one that does not fit the biases.
+    """
+    name, _, layer = key.rpartition("_")
+    biases, above = f"biases_{layer}", f"biases_{int(layer) + 1}"
+    shape: tuple[int, ...] = (max(1, arrays[biases].size),)
+    if name == "weights":
+        shape += (arrays[above].size,)
+    array = arrays.get(key, np.zeros(shape))
     if array.dtype.kind not in "fiu":
-        return f"holds {array.dtype}, not numbers"
-    if array.shape != shape:
-        return f"has shape {array.shape}; expected {shape}"
-    if not is_flat or not array.size:
-        return f"has shape {array.shape}; expected one number for each unit"
-    if not np.isfinite(array).all():
-        return "holds NaN or infinite values; the machine has diverged"
-    return ""
-
-
-def _names_of(arrays: Mapping[str, NDArray], units: int, path: Path) -> tuple[str, ...]:
-    """Names of the visible units, if the file has some."""
-    names = arrays.get("names", np.array([], "U1"))
-    if names.size and (names.dtype.kind != "U" or names.shape != (units,)):
-        raise CbmError(
-            f"{path}: names holds {names.dtype} of shape {names.shape}; expected a "
-            "name a unit"
-        )
-    return tuple(names.tolist())
+        flaw = f"holds {array.dtype}, not numbers"
+    elif array.shape != shape:
+        expected = shape if key != biases else "one number for each unit"
+        flaw = f"has shape {array.shape}; expected {expected}"
+    elif not np.isfinite(array).all():
+        flaw = "holds NaN or infinite values; the machine has diverged"
+    else:
+        return array.astype(np.float64)
+    raise CbmError(f"{path}: {key} {flaw}")

@@ -41,12 +41,6 @@ class ByParameter(NamedTuple):
         """As vectors (..., P), P = N M + N + M: W row by row, then b, then c."""
         return ref.flat(self)
 
-    def shaped(self, vector: Wide) -> "ByParameter":
-        """Vectors (..., P) in the shapes of this one."""
-        first, second = self.W.shape[-2] * self.W.shape[-1], -self.c.shape[-1]
-        W, b, c = vector[..., :first], vector[..., first:second], vector[..., second:]
-        return ByParameter(W.reshape(self.W.shape), b, c)
-
 
 def _state_blocks(width: int) -> Iterator[Wide]:
     """All states of ``width`` binary units, (S, width) of them at a time; unit 0 is the
@@ -70,15 +64,16 @@ def exact_moments(W: Wide, b: Wide, c: Wide) -> ByParameter:
     if m > n:
         moments = exact_moments(W.mT, c, b)
         return ByParameter(moments.W.mT, moments.c, moments.b)
-    blocks = [slice(k, k + BLOCK) for k in range(0, 2**m, BLOCK)]
     p = np.empty((*W.shape[:-2], 2**m))
-    for block, h in zip(blocks, _state_blocks(m), strict=True):
+    for k, h in enumerate(_state_blocks(m)):
+        block = slice(k * BLOCK, (k + 1) * BLOCK)
         p[..., block] = -ref.free_energy(h, W.mT, c, b)
     p -= p.max(axis=-1, keepdims=True)
     np.exp(p, out=p)
     p /= p.sum(axis=-1, keepdims=True)
     total = ByParameter(np.zeros_like(W), np.zeros_like(b), np.zeros_like(c))
-    for block, h in zip(blocks, _state_blocks(m), strict=True):
+    for k, h in enumerate(_state_blocks(m)):
+        block = slice(k * BLOCK, (k + 1) * BLOCK)
         phase = ref.Ensemble(ref.visible_mean(h, W, b), h, p[..., block])
         of_x, of_h = ref.means(phase)
         total = ByParameter(
@@ -153,20 +148,20 @@ def natural_gradient(
     `reference.natural_gradient`, but a basic one: 0 along what depends on the rest.
     CbmError for more than 2^16 joint states, unless it is diagonal.
     """
+    step = ByParameter._make(np.zeros_like(array) for array in gradient)
     if fisher == "diagonal":
-        p = exact_moments(W, b, c).flat()
-        variances = p * (1 - p) + damping  # of binary variables
-        moves = variances > NO_VARIANCE
-        step = gradient.flat() / np.where(moves, variances, 1)
-        return gradient.shaped(np.where(moves, step, 0))
+        moments = exact_moments(W, b, c)
+        for p, along, change in zip(moments, gradient, step, strict=True):
+            variances = p * (1 - p) + damping  # of binary variables
+            np.divide(along, variances, out=change, where=variances > NO_VARIANCE)
+        return step
     n, m = W.shape[-2:]
     # A damping of 1 is never singular: what is left to check is the size.
     check_fisher("gradient", fisher, 1.0, n, m, "write fisher: diagonal")
     direction = Direction(FISHERS[fisher], damping)
     no_rows: Any = np.zeros((0, n))
     theta: Any = W, b, c  # in float64, with offsets that are not used
-    steps = np.empty_like(gradient.flat())
-    for k in np.ndindex(steps.shape[:-1]):
+    for k in np.ndindex(W.shape[:-2]):
         W_k, b_k, c_k = (array[k] for array in theta)
         plain = Machine(W_k, b_k, c_k, mu=b_k, lam=c_k)
         work = make_natural(direction, plain, True, no_rows, no_rows)
@@ -175,5 +170,5 @@ def natural_gradient(
         with_c = np.append(gradient.c[k], 0.0)
         work.gradient[:] = np.vstack([with_b, with_c]).ravel()
         find_direction(work)
-        steps[k] = ref.flat(work.along[:3])
-    return gradient.shaped(steps)
+        step.W[k], step.b[k], step.c[k] = work.along[:3]
+    return step

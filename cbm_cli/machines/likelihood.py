@@ -53,7 +53,6 @@ from cbm_cli.machines.models import (
     fits,
     flatten,
     kernel_arrays,
-    narrowed,
 )
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
@@ -210,15 +209,17 @@ def _evaluated(
 
 
 def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ...]:
-    """Names of the values of an evaluation in training, for a Boltzmann machine with
-    these layers.
+    """Names of the values of an evaluation in training, for a machine with these
+    layers.
     """
     if method.name == "none":
         return ()
-    if method.name == "pseudo":
-        return tuple(f"{part}_pseudo_likelihood" for part in parts.rows)
     quantities, of_machine = ["log_likelihood"], []
-    if method.name == "ais":
+    if method.name == "pseudo":
+        quantities = ["pseudo_likelihood"]
+    elif method.name == "cost":
+        quantities = ["cost"]
+    elif method.name == "ais":
         is_deep = len(sizes) > 2
         bounded = "lower_bound" if is_deep else "log_likelihood"
         quantities = [bounded, f"{bounded}_at_most"]
@@ -274,14 +275,7 @@ def _estimated(
         else:
             scores = exact_scores(machine, rows, parts.unit, should_stop)
         scored[part] = Scored(rows=rows, scores=scores)
-    proved = log_z_at_least(
-        machine,
-        ends,
-        list(scored.values()),
-        unit=parts.unit,
-        steps=steps,
-        seed=method.seed,
-    )
+    proved = log_z_at_least(machine, ends, list(scored.values()), parts.unit)
 
     name = "lower_bound" if machine.is_deep else "log_likelihood"
     by_part = dict[str, Answer]()
@@ -356,7 +350,7 @@ def _pseudo(
     """Pseudo-likelihoods of an RBM, which need no log Z."""
     if machine.is_deep:
         raise CbmError(f"{place}: pseudo-likelihoods are of RBMs only; use --ais")
-    W, b, c = (array.astype(np.float64) for array in machine.plain)
+    W, b, c = machine.plain.wide
     by_part = {}
     for part, rows in parts.rows.items():
         blocks = _blocks(rows, np.float64(parts.unit), should_stop)
@@ -405,7 +399,7 @@ def exact_scores(
     over hidden states is a partition function too.
     """
     n_visible = machine.sizes[0]
-    W, b, c = (array.astype(np.float64) for array in machine.plain)
+    W, b, c = machine.plain.wide
     W_visible, W_deep = W[:n_visible], W[n_visible:]
     b_visible, b_deep = b[:n_visible], b[n_visible:]
     scores: list[float] = []
@@ -433,7 +427,7 @@ def bounds_of(
     computed from the weights as they are, so that it is one of this machine too if it
     is in float64. May raise Stopped.
     """
-    lower, unsettled, narrow = [], 0, narrowed(machine)
+    lower, unsettled, narrow = [], 0, machine.as_type(np.float32)
     for x in _blocks(rows, machine.W.dtype.type(unit), should_stop):
         posterior = posterior_of(
             narrow, x.astype(np.float32), method.tolerance, method.rounds

@@ -79,18 +79,37 @@ class Layered(NamedTuple):
 
     def _inputs_of_offsets(self) -> tuple[list[NDArray], list[NDArray]]:
         """What neighbours at their offsets add to the input of each layer, and of each
-        inner layer of a decoder.
+        inner layer of a decoder, in float64.
         """
         encodes = self.kind == "auto-encoder"
+        weights = [W.astype(np.float64) for W in self.weights]
         below, above = self.offsets[:-1], self.offsets[1:]
         if encodes:
             above = (*self.decoder_offsets, self.offsets[-1])
-        down = [W @ lam for W, lam in zip(self.weights, above, strict=True)]
-        up = [mu @ W for W, mu in zip(self.weights, below, strict=True)]
+        down = [W @ lam for W, lam in zip(weights, above, strict=True)]
+        up = [mu @ W for W, mu in zip(weights, below, strict=True)]
         if encodes:
             return [down[0], *up], down[1:]
         inner = [a + b for a, b in zip(down[1:], up[:-1], strict=True)]
         return [down[0], *inner, up[-1]], []
+
+
+class Side(NamedTuple):
+    """A flattened machine seen from one of its sides: W (N, M), b (N,), c (M,)."""
+
+    W: NDArray
+    b: NDArray
+    c: NDArray
+
+    @property
+    def turned(self) -> "Side":
+        """The same machine with its sides exchanged."""
+        return Side(W=np.ascontiguousarray(self.W.T), b=self.c, c=self.b)
+
+    @property
+    def wide(self) -> "Side":
+        """The same machine in float64."""
+        return Side._make(array.astype(np.float64) for array in self)
 
 
 class Flat(NamedTuple):
@@ -108,14 +127,23 @@ class Flat(NamedTuple):
     sizes: tuple[int, ...]  # units of the layers n_0, ..., n_L
 
     @property
-    def plain(self) -> tuple[NDArray, NDArray, NDArray]:
+    def plain(self) -> Side:
         """W, b, c: the RBM that a flattened machine is."""
-        return self.W, self.b, self.c
+        return Side(self.W, self.b, self.c)
 
     @property
     def is_deep(self) -> bool:
         """Whether there are two hidden layers or more."""
         return len(self.sizes) > 2
+
+    def as_type(self, dtype: type) -> "Flat":
+        """The machine in C-contiguous arrays of a type."""
+        return self._replace(
+            W=np.ascontiguousarray(self.W, dtype),
+            b=np.ascontiguousarray(self.b, dtype),
+            c=np.ascontiguousarray(self.c, dtype),
+            start=np.ascontiguousarray(self.start, dtype),
+        )
 
 
 def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") -> Flat:
@@ -124,20 +152,8 @@ def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") 
     """
     W, b, c, mu, _ = kernel_arrays(machine)
     check_range((W, b, c), dtype, place)
-    return Flat(
-        W=np.ascontiguousarray(W, dtype=dtype),
-        b=np.ascontiguousarray(b, dtype=dtype),
-        c=np.ascontiguousarray(c, dtype=dtype),
-        start=np.ascontiguousarray(mu[machine.sizes[0] :], dtype=dtype),
-        sizes=machine.sizes,
-    )
-
-
-def narrowed(machine: Flat) -> Flat:
-    """The machine in float32, as the kernels take it."""
-    arrays = machine.W, machine.b, machine.c, machine.start
-    W, b, c, start = (array.astype(np.float32, copy=False) for array in arrays)
-    return Flat(W, b, c, start=start, sizes=machine.sizes)
+    start = mu[machine.sizes[0] :]
+    return Flat(W, b, c, start=start, sizes=machine.sizes).as_type(dtype)
 
 
 def fits(parameters: Iterable[NDArray], dtype: type) -> bool:

@@ -71,36 +71,31 @@ def represent(
     hidden layers; for auto encoders: the outputs of the encoder's layers. ``unit`` is
     the value of one level of the rows. CbmError for rows of another width.
     """
-    if rows.shape[1] != machine.sizes[0]:
-        message = (
-            f"the data has {rows.shape[1]} columns, the machine "
-            f"{machine.sizes[0]} visible units"
+    columns, visible = rows.shape[1], machine.sizes[0]
+    if columns != visible:
+        raise CbmError(
+            f"the data has {columns} columns, the machine {visible} visible units"
         )
-        raise CbmError(message)
-    if machine.kind == "auto-encoder":
-        machine = machine._replace(
-            weights=tuple(W.astype(np.float32) for W in machine.weights),
-            biases=tuple(b.astype(np.float32) for b in machine.biases),
-        )
-    activities = [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]]
-    unsettled = 0
+    blocks, unsettled = [], 0
     for start in range(0, len(rows), _BLOCK):
         x = rows[start : start + _BLOCK] * np.float32(unit)
         if machine.kind == "auto-encoder":
-            layers = _encoded(machine, x)
+            layers, of_block = _encoded(machine, x), 0
         else:
             layers, of_block = hidden_means(machine, x)
-            unsettled += of_block
-        for activity, layer in zip(activities, layers, strict=True):
-            activity[start : start + len(x)] = layer
-    return activities, unsettled
+        blocks.append(layers)
+        unsettled += of_block
+    return [
+        np.concatenate(of_layer) for of_layer in zip(*blocks, strict=True)
+    ], unsettled
 
 
 def _encoded(machine: Layered, x: Array) -> list[Array]:
     """Outputs of the encoder's layers, Eq. (16)."""
     layers = [x]
     for W, b in zip(machine.weights, machine.biases[1:], strict=True):
-        layers.append(sigmoid(layers[-1] @ W + b))
+        to_layer = layers[-1] @ W.astype(np.float32) + b.astype(np.float32)
+        layers.append(sigmoid(to_layer))
     return layers[1:]
 
 

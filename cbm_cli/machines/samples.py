@@ -6,7 +6,6 @@ activations of h becomes a part of its biases. Rows are therefore completed by s
 of such a machine, drawn as those of any.
 """
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,10 +23,11 @@ from cbm_cli.kernels.memory import Array, Rows
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.sampling import advance_chains, make_chains
 from cbm_cli.machines import streams
-from cbm_cli.machines.models import Flat
+from cbm_cli.machines.estimates import Plain
+from cbm_cli.machines.files import write_arrays
+from cbm_cli.machines.models import Flat, Side
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import free_energy, states, visible_mean
-from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count as counted
 
 CHAINS = 100  # side by side, unless fewer samples are asked for
@@ -43,28 +43,23 @@ class Samples(NamedTuple):
     hidden: Rows  # (n, M'); in a deep machine the odd layers side by side
 
 
-def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) -> Array:
+def exact_samples(machine: Plain, count: int, seed: int) -> Array:
     """Draw independent samples (count, N) of p(x): states of the smaller side by their
     weights, then Eq. (5).
 
     All 2^min(N, M) states are listed.
     """
-    W, b, c = (array.astype(np.float64) for array in machine)
+    wide = Side(*machine).wide
+    lists_visible = len(wide.b) < len(wide.c)
+    side = wide if lists_visible else wide.turned
+    listed = states(len(side.b))
+    scores = [-free_energy(part, *side) for part in np.array_split(listed, 64)]
     random = streams.generator(seed, streams.EXACT_SAMPLES)
-    if len(c) <= len(b):
-        summed, W_across, b_listed, b_across = states(len(c)), W.T, c, b
-    else:
-        summed, W_across, b_listed, b_across = states(len(b)), W, b, c
-    scores = np.concatenate(
-        [
-            -free_energy(part, W_across, b_listed, b_across)
-            for part in np.array_split(summed, 64)
-        ]
-    )
-    drawn = summed[random.choice(len(summed), size=count, p=softmax(scores))]
-    if len(c) > len(b):
+    p = softmax(np.concatenate(scores))
+    drawn = listed[random.choice(len(listed), size=count, p=p)]
+    if lists_visible:
         return drawn.astype(np.float32)
-    means = visible_mean(drawn, W, b)
+    means = visible_mean(drawn, wide.W, wide.b)
     return (random.random(means.shape) < means).astype(np.float32)
 
 
@@ -146,9 +141,7 @@ def write_samples(path: Path, samples: Samples, names: Sequence[str] = ()) -> No
     arrays: dict[str, Any] = samples._asdict()
     if names:
         arrays["names"] = np.array(names)
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **arrays)
-    write_atomically(path, stream.getvalue())
+    write_arrays(path, arrays, np.savez_compressed)
 
 
 def _first_states(
@@ -287,11 +280,9 @@ def draw_given(
                 start=start and (np.ascontiguousarray(start[0][:, free]), start[1]),
                 **how,
             )
-            for array, drawn in (
-                (completed.samples, of_row.samples),
-                (completed.means, of_row.means),
-            ):
+            for array in (completed.samples, completed.means):
                 array[r::rows] = np.where(free, 0, row)
-                array[r::rows, free] = drawn
+            completed.samples[r::rows, free] = of_row.samples
+            completed.means[r::rows, free] = of_row.means
             completed.hidden[r::rows] = of_row.hidden
     return completed

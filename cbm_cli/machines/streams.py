@@ -16,7 +16,6 @@ UNITS = 8  # units that are drawn
 LAYERS = 10  # seeds of the layers of a pre-training
 EVALUATIONS = 11  # seeds of the evaluations during a training
 REVERSE = 12  # seed of reverse AIS
-KNOWN = 14  # seed of the chains that look for heavy states
 GIVEN = 15  # seeds of rows whose free units are sampled
 
 

@@ -123,21 +123,18 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
     """Raise CbmError for arrays that no machine file could hold: more than `MOST_BYTES`
     of float32.
     """
-    layout, sampler, rows = (
-        layout_of(settings, data),
-        settings.parsed_sampler,
-        batch_rows(settings, data),
-    )
-    units, tempered = sum(layout.sizes), sampler.temperatures > 1
-    chains = sampler.temperatures if tempered else settings.chains or rows
+    layout = layout_of(settings, data)
+    units = sum(layout.sizes)
+    of_chains = chains_of(settings, data) * units
     numbers = {
         "model.hidden": layout.width * layout.height,
-        "batch": rows * units,
-        "sampler" if tempered else "chains": chains * units,
-        "sampler": chains
-        * units
-        * sampler.steps,  # a random number for each unit and step
+        "batch": batch_rows(settings, data) * units,
+        "chains": of_chains,
+        # a random number for each unit and step
+        "sampler": of_chains * settings.parsed_sampler.steps,
     }
+    if settings.parsed_sampler.temperatures > 1:
+        del numbers["chains"]  # as many as temperatures
     if settings.evaluation == "ais":
         numbers |= {"evaluate.temperatures": settings.temperatures}
         numbers |= {"evaluate.runs": settings.evaluate.runs * units}
@@ -171,27 +168,31 @@ def state_bytes(settings: Settings, data: Dataset) -> int:
     the curve so far.
     """
     layout = layout_of(settings, data)
-    weights = layout.width * layout.height
-    if settings.model.kind == "auto-encoder":
-        weights = sum(n * m for n, m in pairwise(layout.sizes))
     units = sum(layout.sizes)
-    machine = weights + 2 * units
-    numbers = machine
+    in_file = sum(n * m for n, m in pairwise(layout.sizes))
+    weights, hidden_states = in_file, 0
+    if settings.model.kind != "auto-encoder":
+        weights = layout.width * layout.height
+        samplers = 2 if settings.offsets_from == "independent" else 1
+        hidden_states = samplers * chains_of(settings, data) * layout.height
+    numbers = weights + 2 * units + hidden_states
     if settings.momentum > 0:
         numbers += weights + units
     if "valid" in data.parts and settings.evaluation != "none":
-        numbers += sum(n * m for n, m in pairwise(layout.sizes)) + 2 * units
-    if settings.model.kind != "auto-encoder":
-        chains = settings.chains or batch_rows(settings, data)
-        if settings.parsed_sampler.temperatures > 1:
-            chains = settings.parsed_sampler.temperatures
-        samplers = 2 if settings.offsets_from == "independent" else 1
-        numbers += samplers * chains * layout.height
+        numbers += in_file + 2 * units
     evaluations = total_updates(settings, data) // updates_of(
         settings.every, settings, data
     )
     columns = 2 + len(data.parts) if settings.evaluation != "none" else 2
     return 4 * numbers + 8 * columns * evaluations
+
+
+def chains_of(settings: Settings, data: Dataset) -> int:
+    """Chains of a sampler."""
+    temperatures = settings.parsed_sampler.temperatures
+    if temperatures > 1:
+        return temperatures
+    return settings.chains or batch_rows(settings, data)
 
 
 def _check_rates(settings: Settings) -> None:

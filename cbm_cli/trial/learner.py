@@ -53,13 +53,8 @@ class Learner:
         self.parts = parts_of(data, self.method, names.split("+") if names else None)
         self.encodes = settings.model.kind == "auto-encoder"
         self.counted = ROUNDS if settings.model.kind == "dbm" else ()
-        if not self.encodes:
-            self.measured = columns(self.method, self.sizes, self.parts)
-        elif self.method.name == "cost":
-            self.measured = tuple(f"{part}_cost" for part in self.parts.rows)
-        else:
-            self.measured = ()
         # Names of the values of an evaluation
+        self.measured = columns(self.method, self.sizes, self.parts)
         self.columns = (*self.measured, *self.counted)
         # Rows of an evaluation that a kernel makes between updates, without Python
         self.exact: Exact | None = None

@@ -14,7 +14,7 @@ import numpy as np
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, SlidingFactor
-from cbm_cli.kernels.machine import State, empty_trail
+from cbm_cli.kernels.machine import Machine, State, empty_trail
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
@@ -27,6 +27,7 @@ from cbm_cli.trial.start import (
     make_plan,
     state_of,
     total_updates,
+    used_offsets,
 )
 
 _LEVELS = 255  # mean activities go to the next layer in steps of 1/255, as grey values
@@ -75,8 +76,8 @@ class LayerTraining:
         now.update = stop
         if stop < stage.updates:
             return
-        for name in ("W", "b", "c", "mu", "lam"):
-            now.pretrained[f"{name}_{now.stage}"] = getattr(now.state, name).copy()
+        for name, array in now.state.machine._asdict().items():
+            now.pretrained[f"{name}_{now.stage}"] = array.copy()
         now.stage, now.update = now.stage + 1, 0
         if not self.is_done(now):
             now.state = self.first_state(now)
@@ -85,16 +86,11 @@ class LayerTraining:
         """The deep machine, made of the layers."""
         rbms = []
         for k in range(self.stages):
-            W, b, c, mu, lam = (
-                now.pretrained[f"{name}_{k}"] for name in ("W", "b", "c", "mu", "lam")
-            )
+            arrays = (now.pretrained[f"{name}_{k}"] for name in Machine._fields)
+            W, b, c, mu, lam = arrays
             rbms.append(((W, b, c), (mu, lam)))
         weights, biases, offsets = pretrained(rbms)
-        rows = self.settings.scheme.rows
-        used = [
-            offset * (not row.is_none)
-            for offset, row in zip(offsets, rows, strict=True)
-        ]
+        used = used_offsets(offsets, self.settings.scheme.rows)
         return Layered("dbm", tuple(weights), tuple(biases), tuple(used))
 
     def _stage_of(self, now: Progress) -> Stage:

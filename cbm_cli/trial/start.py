@@ -21,7 +21,7 @@ from cbm_cli.kernels.memory import aligned
 from cbm_cli.kernels.plan import OffsetPlan, Plan
 from cbm_cli.letters import LETTERS, Letter
 from cbm_cli.machines import streams
-from cbm_cli.machines.models import Layered, Vectors, kernel_arrays, sides_of
+from cbm_cli.machines.models import Layered, kernel_arrays, sides_of
 from cbm_cli.reference import inverse_sigmoid
 
 _SOURCES = {"independent": codes.INDEPENDENT, "exact": codes.ALL_STATES}
@@ -213,15 +213,15 @@ def start_from_machine(
     everything else are new. Call `check_machine` first.
     """
     rows = settings.scheme.rows
-    offsets = _used(machine.offsets, rows)
+    offsets = used_offsets(machine.offsets, rows)
     if not settings.sliding_factor.visible and rows[0].is_data_mean:
         offsets[0] = data.train.mean(axis=0, dtype=np.float64) / data.levels
-    inner = _used(machine.decoder_offsets, rows[1:-1])
+    inner = used_offsets(machine.decoder_offsets, rows[1:-1])
     machine = machine._replace(offsets=tuple(offsets), decoder_offsets=tuple(inner))
     return state_of(machine, make_plan(settings, data, seed), seed)
 
 
-def _used(offsets: Vectors, rows: Sequence[Letter]) -> list[NDArray]:
+def used_offsets(offsets: Sequence[NDArray], rows: Sequence[Letter]) -> list[NDArray]:
     """The offsets of layers, with zeros for those that have none by their letters; the
     longer list is cut.
     """
