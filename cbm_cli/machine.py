@@ -346,7 +346,7 @@ class TrainedMachine:
         """
         n = self.sizes[0]
         if hasattr(X, "columns"):
-            X = units_for(X, self.names, n, repr(self)).values
+            X = units_for(X, self.names)
         x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             raise ValueError(

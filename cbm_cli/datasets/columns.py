@@ -11,7 +11,7 @@ from typing import Any
 
 from cbm_cli.datasets.dataset import Names
 from cbm_cli.errors import FieldError
-from cbm_cli.text import CONTROL, did_you_mean, shortened
+from cbm_cli.text import CONTROL, count, did_you_mean, shortened
 
 _LABEL = re.compile(
     r"(?i)(.*[ _.-])?(class|label|target|id|index)(e?s)?|y|#|(row|no|nr)\.?"
@@ -107,7 +107,7 @@ class Columns:
     # names, numbers from 1 or from the end (-1, last), or all; None: no labels
     chosen: str | None = None
     dropped: str | None = None
-    # of a machine: without chosen and dropped, these columns in this order
+    # of a machine or the training part: of the others, these columns in this order
     units: Names = ()
 
     def places(
@@ -116,7 +116,6 @@ class Columns:
         width: int,
         words: Collection[int] = (),
         counting: Collection[int] = (),
-        empty: Collection[int] = (),
     ) -> list[int]:
         """Return the columns that are units, from 0.
 
@@ -129,46 +128,42 @@ class Columns:
             Names of the columns; empty: they have none.
         width : int
             The number of columns.
-        words, counting, empty : collections of int
-            Columns that hold text or nothing, that count the rows, or hold nothing.
+        words, counting : collections of int
+            Columns that hold text or nothing, and columns that count the rows.
 
         Examples
         --------
         >>> Columns(dropped="id, last").places(["id", "a", "b", "class"], 4)
         [1, 2]
         """
-        if names and self.units and not (self.chosen or self.dropped):
-            return _places_of_units(self.units, names)
-        chosen = list(range(width))
+        kept = list(range(width))
         if self.chosen not in (None, "all"):
-            chosen = _listed_places("columns", self.chosen, names, width)
-        kept = chosen
+            kept = _listed_places("columns", self.chosen, names, width)
         if self.dropped:
             dropped = {*_listed_places("drop", self.dropped, names, width)}
-            kept = [place for place in chosen if place not in dropped]
+            kept = [place for place in kept if place not in dropped]
         if not kept:
             raise FieldError("no column is left", "drop")
+        if names and self.units:
+            return _in_order(self.units, {place: names[place] for place in kept})
         if self.chosen is not None:
             return kept
-        labels = {place for place in kept if place in counting}
+        labels = {*counting}
         if names:
             labels |= {
                 place for place in kept if _LABEL.fullmatch(names[place] or "id")
             }
-        if labels:
+        if labels & {*kept}:
             asked = [place for place in kept if place in labels or place in words]
             written = [written_as(place, names, width) for place in asked]
             listed = as_line(dict.fromkeys(written))
-            cause = f"column {listed} may be labels or numbers of rows"
-            if {*asked} <= {*empty}:
-                cause = f"column {listed} holds nothing"
-            remedies = []
-            if len(asked) < len(kept):
-                remedies.append(f"drop: [{listed}]")
+            message = (
+                f"column {listed} may be labels or numbers of rows, or is empty; write "
+                f"drop: [{listed}]"
+            )
             if not {*asked} & {*words}:
-                remedies.append("columns: all to train on them")
-            if remedies:
-                raise FieldError(f"{cause}; write {', or '.join(remedies)}")
+                message += ", or columns: all to train on them"
+            raise FieldError(message)
         return kept
 
 
@@ -184,21 +179,21 @@ def _items(text: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _places_of_units(units: Names, names: Sequence[str]) -> list[int]:
-    """Return the places of a machine's columns; FieldError if one is missing, or there
-    twice.
+def _in_order(units: Names, names: Mapping[int, str]) -> list[int]:
+    """Return the places of columns in the order of other ones of the same names;
+    FieldError if one is missing, or there twice.
     """
-    if units == tuple(names):
-        return list(range(len(names)))
-    counts = Counter(names)
+    if units == tuple(names.values()):
+        return list(names)
+    counts = Counter(names.values())
     for unit in units:
-        if counts[unit] > 1:
-            raise FieldError(f"has several columns {unit}; the machine has one")
-        if not counts[unit]:
-            others = [name for name in names if name and name not in units]
-            hint = did_you_mean(unit, others) if others else ""
-            raise FieldError(f"has no column {unit}, which the machine has{hint}")
-    return [list(names).index(unit) for unit in units]
+        if counts[unit] != 1:
+            raise FieldError(
+                f"has {count(counts[unit], 'column')} {unit}, where the machine or the "
+                f"training part has one; it has {shortened(', '.join(names.values()))}"
+            )
+    places = {name: place for place, name in names.items()}
+    return [places[unit] for unit in units]
 
 
 def _listed_places(

@@ -5,7 +5,7 @@ names.
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -25,13 +25,11 @@ _NUMBER = re.compile(
     r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf(inity)?)", re.IGNORECASE
 )
 _FIGURE = re.compile(r"[\d\s.,'%/:+-]+")  # 1,000 or 10%, which may be values
-_DECIMAL_COMMA = re.compile(rb"\s*[+-]?(\d+|\d*,\d+)\s*")  # 0,3; or a whole number
 _EXCEL = re.compile(rb'"?sep=[^"]{0,2}"?', re.IGNORECASE)
 TRUTH = {"true": 1.0, "false": 0.0}
 
-Kind = Literal["number", "truth", "gap", "figure", "word"]  # of a field
+Kind = Literal["number", "gap", "figure", "word"]  # of a field
 Meaning = Literal["names", "row", "doubt"]  # of a line
-Place = Literal["first line", "comment", "nowhere"]  # of the names
 
 
 def _row_number(row: int) -> str:
@@ -67,9 +65,8 @@ class _Text:
     def comment_fields(self) -> list[str]:
         """Return the fields of the comment."""
         records = _records([self.comment.removeprefix("# ")], self.mark)
-        for _, fields in records:
-            return fields
-        return []
+        _, fields = next(records, (0, []))
+        return fields
 
 
 def read_text(content: bytes, header: bool | None = None, expected: Names = ()) -> Rows:
@@ -100,15 +97,11 @@ def read_text(content: bytes, header: bool | None = None, expected: Names = ()) 
     above = text.comment_fields()
     start = [fields for _, fields in islice(text.records(), 2)]
     first, second = [*start, []][:2]
-    place = _place_of_names(first, second, above, header, expected)
-    top, names, width = 0, list[str](), len(first)
-    if place == "first line":
-        top, names, width = 1, first, len(second)
-        if not second:
-            line = text.body.partition(b"\n")[0].decode().strip()
-            raise FieldError(f"holds names and no rows of numbers: {shortened(line)}")
-    elif place == "comment":
-        names = above
+    top, names = _names_above(first, second, above, header, expected)
+    width = len(second) if top else len(first)
+    if not width:
+        listed = shortened(", ".join(names))
+        raise FieldError(f"holds names and no rows of numbers: {listed}")
     frame = _frame(text, top, width)
     if names and len(names) == width - 1:
         # marks at the ends of lines, or names of rows, as R writes them
@@ -136,11 +129,9 @@ def kind_of(field: str) -> Kind:
     Examples
     --------
     >>> [kind_of(field) for field in ("0.3", "true", "?", "0,3", "a")]
-    ['number', 'truth', 'gap', 'figure', 'word']
+    ['number', 'number', 'gap', 'figure', 'word']
     """
-    if field.lower() in TRUTH:
-        return "truth"
-    if _NUMBER.fullmatch(field):
+    if field.lower() in TRUTH or _NUMBER.fullmatch(field):
         return "number"
     if _GAP.fullmatch(field):
         return "gap"
@@ -166,34 +157,24 @@ def _split(content: bytes) -> _Text:
             "row; remove this line"
         )
     filled = (raw for raw in io.BytesIO(body) if raw.strip())
-    mark = _mark_of(list(islice(filled, 2)))
-    return _Text(body, mark, comment, skipped)
+    return _Text(body, _mark_of(islice(filled, 2)), comment, skipped)
 
 
-def _mark_of(lines: Sequence[bytes]) -> str:
+def _mark_of(lines: Iterable[bytes]) -> str:
     """Return the mark that separates the columns of lines.
 
-    All lines have it equally often, and more often than other marks; or it separates
-    numbers with decimal commas.
+    It is the first one that all lines have equally often, in an order in which decimal
+    commas come last; else one that they have at all, else a blank.
     """
-    for mark in ";\t| ":
-        if all(_has_decimal_commas(line, mark.encode()) for line in lines):
-            return mark
     unquoted = [re.sub(b'"[^"]*"', b"", line) for line in lines]
-    best, most = " ", (False, 0)
+    some = " "
     for mark in "\t;|,":
-        counts = [line.count(mark.encode()) for line in unquoted]
-        alike = counts[0] > 0 and len({*counts}) == 1
-        if sum(counts) and (alike, sum(counts)) > most:
-            best, most = mark, (alike, sum(counts))
-    return best
-
-
-def _has_decimal_commas(line: bytes, mark: bytes) -> bool:
-    """Whether a mark separates a line into numbers, at least one with a comma."""
-    fields = line.strip().split(mark)
-    numbers = all(_DECIMAL_COMMA.fullmatch(field) for field in fields)
-    return numbers and len(fields) > 1 and b"," in line
+        counts = {line.count(mark.encode()) for line in unquoted}
+        if len(counts) == 1 and counts != {0}:
+            return mark
+        if counts != {0}:
+            some = mark
+    return some
 
 
 def _records(lines: Iterable[str], mark: str) -> Iterator[tuple[int, list[str]]]:
@@ -208,83 +189,62 @@ def _records(lines: Iterable[str], mark: str) -> Iterator[tuple[int, list[str]]]
         number = reader.line_num + 1
 
 
-def _place_of_names(
+def _names_above(
     first: list[str],
     second: list[str],
     above: list[str],
     header: bool | None,
     expected: Names,
-) -> Place:
-    """Return where the names of columns are; FieldError if that is in doubt."""
+) -> tuple[int, list[str]]:
+    """Return the lines that names of columns take, and the names, which may also be
+    those of a comment; FieldError if that is in doubt.
+    """
     if header is False:
-        return "nowhere"
+        return 0, []
     if expected and {*expected} <= {*first}:
-        return "first line"
+        return 1, first
     line = _meaning(first, second)
     comment: Meaning = "row"
     if above and len(above) == len(first):
         comment = _meaning(above, first)
     if line == "names" or (header and comment == "row"):
-        return "first line"
+        return 1, first
     if comment == "names" or header:
-        return "comment"
+        return 0, above
     if line == comment == "row":
-        return "nowhere"
+        return 0, []
     fields = above if comment == "doubt" else first
     shown = shortened(", ".join(field or "''" for field in fields))
-    hint = ""
-    if any(kind_of(field) == "figure" for field in fields):
-        hint = "; values have no commas, % or other marks, as 0.3 or 1000"
-    raise _doubt(f"the first line, {shown}, may hold names or values", hint)
+    raise _doubt(f"the first line, {shown}, may hold names or values")
 
 
-def _doubt(cause: str, hint: str = "") -> FieldError:
-    remedy = f"write header: true or header: false{hint}"
-    return FieldError(f"{cause}; {remedy}", "header")
+def _doubt(cause: str) -> FieldError:
+    return FieldError(
+        f"{cause}; write header: true or header: false; values have no commas, % or "
+        "other marks, as 0.3 or 1000",
+        "header",
+    )
 
 
 def _meaning(fields: list[str], below: list[str]) -> Meaning:
     """Return what a line holds: names of columns, values, or either.
 
-    Words are names if the line has no numbers and no gaps. Numbers may be names if they
-    are whole and all different, or if the line has a word above a number.
+    Words are names if the line has no numbers, and no gaps but columns without a name.
+    A word above a number may be a name, and so may numbers that are whole and all
+    different.
     """
     kinds = [kind_of(field) for field in fields]
-    kinds_below = [kind_of(field) for field in below]
-    pairs = list(zip(kinds, kinds_below, strict=False))
-    if "number" not in kinds and "truth" not in kinds:
-        return _meaning_of_words(_without_empty_end(fields, below), pairs)
-    if ("word", "number") in pairs or ("figure", "number") in pairs:
+    if "word" in kinds and not {"number", "gap"} & {
+        *map(kind_of, filter(None, fields))
+    }:
+        return "names"
+    pairs = zip(kinds, map(kind_of, below), strict=False)
+    if {("word", "number"), ("figure", "number")} & {*pairs}:
         return "doubt"
-    if "truth" in kinds:
-        return "row"
     numbers = [float(field) for field in fields if _NUMBER.fullmatch(field)]
-    whole = all(number.is_integer() for number in numbers)
-    different = len({*numbers}) == len(numbers)
-    return "doubt" if whole and different else "row"
-
-
-def _meaning_of_words(fields: list[str], pairs: list[tuple[Kind, Kind]]) -> Meaning:
-    """Return what a line without numbers holds."""
-    kinds = [kind_of(field) for field in fields]
-    if "word" not in kinds and "figure" not in kinds:
+    if not numbers or len({*numbers}) < len(numbers):
         return "row"
-    if "word" not in kinds:  # 0,3 above 0,1 is a value, above 1 it may be a name
-        figures = [below for kind, below in pairs if kind == "figure"]
-        alike = figures and all(below == "figure" for below in figures)
-        return "row" if alike else "doubt"
-    # the first column or the last one may have no name
-    inner = [kind for kind, field in zip(kinds, fields, strict=True) if field]
-    unnamed = "" in fields[1:-1]
-    return "doubt" if unnamed or "gap" in inner else "names"
-
-
-def _without_empty_end(fields: list[str], below: list[str]) -> list[str]:
-    """Return fields without the last ones that are empty, as in the line below."""
-    end = len(fields)
-    while 0 < end <= len(below) and not fields[end - 1] and not below[end - 1]:
-        end -= 1
-    return fields[:end]
+    return "doubt" if all(number.is_integer() for number in numbers) else "row"
 
 
 def _frame(text: _Text, top: int, width: int) -> pd.DataFrame:
@@ -334,12 +294,13 @@ def _check_first_row(frame: pd.DataFrame) -> None:
     names.
     """
     numeric = frame.select_dtypes("number")
-    first, others = numeric.iloc[0], numeric.iloc[1:]
+    first, others = numeric.iloc[0].dropna(), numeric.iloc[1:]
     low, high = min(0, others.min().min()), max(1, others.max().max())
-    odd = first[(first < low) | (first > high)]
-    if odd.empty and not (others % 1).any(axis=None):
-        odd = first[(first % 1).fillna(0) != 0]
-    if len(odd) and len(others):
+    is_odd = (first < low) | (first > high)
+    if not (others % 1).any(axis=None):
+        is_odd |= first % 1 != 0
+    if is_odd.any() and len(others):
+        odd = first[is_odd].iloc[0]
         raise _doubt(
-            f"the first line alone holds values as {odd.iloc[0]:g}, and may hold names"
+            f"the first line alone holds values as {odd:g}, and may hold names"
         )

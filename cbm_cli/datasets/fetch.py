@@ -77,18 +77,15 @@ def catalogue(*names: str) -> list[Listing]:
     listings = []
     for name in names or SOURCES:
         source = SOURCES[name]
-        try:
-            files = [check(file, path) for file, path in source.locate().items()]
-        except FieldError:
-            files = []
-            for file in source.forms[0]:
-                paths = [find(folder, file.stem) for folder in source.folders]
-                files.append(check(file, next(filter(None, paths), None)))
+        files = [check(file, path) for file, path in source.locate().items()]
+        verdicts = {file.verdict for file in files}
+        state = "damaged"
+        if not files:
+            state = "generated"
+        elif "missing" in verdicts:
             state = "missing"
-        else:
-            state = "ok" if files else "generated"
-            if any(file.verdict != "ok" for file in files):
-                state = "damaged"
+        elif verdicts == {"ok"}:
+            state = "ok"
         listings.append(Listing(source, state, files))
     return listings
 
@@ -113,9 +110,10 @@ def fetch(name: str, say: Callable[[str], Any] = str) -> tuple[Path, bool]:
         Whether anything was downloaded.
     """
     source = SOURCES[name]
-    for place in source.folders:
-        if not all(_lacking(form, place) for form in source.forms):
-            return place, False
+    (listing,) = catalogue(name)
+    present = listing.files[0].path
+    if present and listing.state == "ok":
+        return present.parent, False
     root = os.environ.get(VARIABLE) or str(user_cache_path("cbm") / "data")
     folder = Path(os.path.expanduser(root), source.folder)
     problems = list[str]()
@@ -152,7 +150,7 @@ def _checksum(content: bytes, like: str) -> str:
 def _lacking(form: Sequence[File], folder: Path) -> list[File]:
     """Return the files of a form that are not here, or wrong."""
     return [
-        file for file in form if check(file, find(folder, file.stem)).verdict != "ok"
+        file for file in form if check(file, find([folder], file.stem)).verdict != "ok"
     ]
 
 

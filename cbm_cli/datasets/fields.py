@@ -1,12 +1,41 @@
-"""Kinds of values that the fields of grids are made of: numbers, names, files."""
+"""The base class of all settings, and kinds of values that their fields are made of:
+numbers, names, files.
+"""
 
 from os import PathLike
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from cbm_cli.text import CONTROL, LARGEST, shortened, text_of, whole_number
+
+
+class Frozen(BaseModel):
+    """A validated, immutable record that refuses unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    # the fields that a value without names is for
+    short: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short(cls, value: Any) -> Any:
+        if isinstance(value, dict | cls) or not cls.short:
+            return value
+        return cls.long(value)
+
+    @classmethod
+    def long(cls, value: Any) -> dict[str, Any]:
+        """Return the fields that a value without names is for."""
+        return dict.fromkeys(cls.short, value)
 
 
 def about(default: Any, description: str) -> Any:

@@ -6,6 +6,7 @@ import re
 import struct
 import zlib
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -45,6 +46,8 @@ from cbm_cli.datasets.tables import (
 from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.text import harmless, shortened
 
+# names of the arrays that are parts
+_PART = re.compile("(?:[xX]_)?(train|test|(val)(?:id|idation)?)(?:_data)?")
 # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in
 # memory
 _WIDEST = 1_000_000
@@ -203,18 +206,15 @@ def _idx(content: bytes) -> NDArray:
     """Return the array of an IDX file: two zeros, 8 (bytes), number of dimensions,
     sizes, values.
     """
-    kind, dimensions = content[2:4].ljust(2, b"\0")
+    _, _, kind, dimensions = content[:4]
+    if kind != 8:
+        raise ValueError("IDX of other values than unsigned bytes")
     start = 4 + 4 * dimensions
-    if kind != 8 or not 1 <= dimensions <= 3 or len(content) < start:
-        raise ValueError("expected IDX with unsigned bytes in 1 to 3 dimensions")
     shape = struct.unpack(f">{dimensions}I", content[4:start])
-    values, expected = len(content) - start, prod(shape)
-    if values != expected:
-        raise ValueError(f"IDX with {values} of the {expected} values in its header")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _npz(content: bytes) -> dict[str, Any]:
+def _npz(content: bytes) -> Mapping[str, Any]:
     """Return the parts of an NPZ file, with its array ``names`` as names of columns."""
     headers = npz_headers(io.BytesIO(content))
     if not headers:
@@ -222,23 +222,21 @@ def _npz(content: bytes) -> dict[str, Any]:
             "is a ZIP archive without arrays, as Excel's are; save its rows as CSV or "
             "NPY"
         )
-    shapes = {
-        name: header.shape
-        for name, header in headers.items()
-        if header.dtype.kind in "buif"
-    }
+    shapes = {}
+    for name, header in headers.items():
+        if header.dtype.kind in "buif":
+            shapes[name] = header.shape
     parts = _parts(shapes)
-    has_names = "names" in headers and headers["names"].dtype.kind == "U"
-    members = [*parts.values(), "names"] if has_names else [*parts.values()]
-    arrays = read_npz(io.BytesIO(content), members)
-    tables: dict[str, Any] = {part: arrays[name] for part, name in parts.items()}
-    if not has_names:
-        return tables
+    arrays = read_npz(io.BytesIO(content), {*parts.values(), "names"})
+    if "names" not in arrays:
+        return {part: arrays[name] for part, name in parts.items()}
     names = arrays["names"].ravel().tolist()
-    for part, rows in tables.items():
+    tables = {}
+    for part, name in parts.items():
+        rows = arrays[name]
         if rows.shape[1:] != (len(names),):
             raise FieldError(
-                f"has {len(names):,} names of columns, and {parts[part]} has the shape "
+                f"has {len(names):,} names of columns, and {name} has the shape "
                 f"{rows.shape}; correct or remove its array names"
             )
         tables[part] = pd.DataFrame(rows, columns=names)
@@ -328,31 +326,20 @@ def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     """Return the names of the parts among numeric arrays, or of the only one of several
     columns.
     """
-    parts: dict[str, str] = {}
-    for part in PARTS:
-        aliases = ["valid", "validation", "val"] if part == "valid" else [part]
-        for alias in aliases:
-            for name in (alias, f"{alias}_data", f"x_{alias}", f"X_{alias}"):
-                if name in shapes:
-                    parts.setdefault(part, name)
-    widths = {
-        name: prod(shape[1:])
-        for name, shape in shapes.items()
-        if len(shape) > 1 and prod(shape[1:]) > 1
-    }
-    used = {widths.get(name) for name in parts.values()}
-    unused = [name for name in widths if name not in parts.values()]
-    alike = any(widths[name] in used for name in unused)
-    if alike or (not parts and len(widths) != 1):
-        arrays = []
-        for name, shape in list(shapes.items())[:SHOWN]:
-            sides = " x ".join(str(side) for side in shape)
-            arrays.append(f"{name} {sides}" if shape else f"{name} scalar")
-        listed = ", ".join(arrays) or "no numbers"
+    names = defaultdict[str, list[str]](list)
+    for name in shapes:
+        match = _PART.fullmatch(name)
+        if match:
+            names["valid" if match[2] else match[1]].append(name)
+    if not names:
+        names[""] = [name for name, shape in shapes.items() if prod(shape[1:]) > 1]
+    if any(len(of_part) != 1 for of_part in names.values()):
+        listed = [f"{name} {shape}" for name, shape in shapes.items()][:SHOWN]
         raise FieldError(
-            f"holds {listed}; expected train, valid, test, or one array of rows, alone"
+            f"holds {', '.join(listed) or 'no numbers'}; expected train, valid, test, "
+            "or one array of rows, alone"
         )
-    return parts or {"": next(iter(widths))}
+    return {part: names[part][0] for part in ("", *PARTS) if part in names}
 
 
 def _libsvm(content: bytes, columns: Columns) -> Table:
@@ -367,23 +354,20 @@ def _libsvm(content: bytes, columns: Columns) -> Table:
     check_size(16 * content.count(b":"))
     places, values, ends = array("q"), array("d"), array("q", [0])
     for number, line in enumerate(io.BytesIO(content), 1):
-        row = _libsvm_row(line.decode(), number)
-        if row is None:
+        items = line.decode().partition("#")[0].split()
+        if not items:
             continue
+        row = _libsvm_row(items, number)
         places.extend(index - 1 for index in row)
         values.extend(row.values())
         ends.append(len(values))
     shape = len(ends) - 1, max(places, default=-1) + 1
-    kind: Any = np.uint8 if {*values} <= {0, 1} else float
-    matrix = csr_array((np.array(values, kind), places, ends), shape)
-    return replace(table_of(matrix), sparse=True, is_bytes=False)
+    matrix = csr_array((np.array(values), places, ends), shape)
+    return replace(table_of(matrix), sparse=True)
 
 
-def _libsvm_row(line: str, number: int) -> dict[int, float] | None:
-    """Return the values of a line by index; None for an empty line or a comment."""
-    items = line.partition("#")[0].split()
-    if not items:
-        return None
+def _libsvm_row(items: list[str], number: int) -> dict[int, float]:
+    """Return the values of a line by index."""
     if ":" not in items[0]:  # the label
         items = items[1:]
     row: dict[int, float] = {}
@@ -393,8 +377,8 @@ def _libsvm_row(line: str, number: int) -> dict[int, float] | None:
             row[int(index)] = float(value)
     if len(row) < len(items) or not all(1 <= index <= _WIDEST for index in row):
         raise FieldError(
-            f"line {number}: {shortened(line.strip())} is not label index:value ..., "
-            f"with different indices from 1 to {_WIDEST:,}"
+            f"line {number}: {shortened(' '.join(items))} is not index:value ..., with "
+            f"different indices from 1 to {_WIDEST:,}"
         )
     return row
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.spec import Data
 from cbm_cli.datasets.tables import NOISE, Table
 from cbm_cli.errors import FieldError
 from cbm_cli.text import text_of
@@ -33,35 +33,22 @@ class _Range:
     whole: bool  # whole numbers from 0 to 255
 
     @property
-    def positive(self) -> bool:
-        return self.low >= -NOISE
-
-    @property
-    def shares(self) -> bool:
-        return self.top <= 1 + NOISE
-
-    @property
-    def between(self) -> str:
-        """A threshold that some values are above and others below."""
-        if not self.positive:
-            return "0"
-        return _exact(max(1.0, self.low, (self.low + self.top) // 2))
-
-    @property
     def remedy(self) -> str:
         """Advice for values that are neither 0 nor 1."""
-        if self.positive and (self.shares or (self.whole and self.top > _DARK)):
-            return "for grey values choose binarise: threshold, sample or none"
-        if self.top <= 0:
-            return "add a number to all values, so that some are above 0"
-        low, top = _exact(self.low), _exact(self.top)
-        remedy = f"for values of {low} to {top} write threshold: {self.between}"
-        if self.positive:
-            remedy += f", or scale: {top} and binarise: none"
-        return remedy
+        cause = f"values are {_exact(self.low)} to {_exact(self.top)}"
+        if self.low < -NOISE:
+            return f"{cause}; write threshold: 0"
+        between = 0.5  # some values are above it, others below
+        if self.top > 1:
+            between = max(1.0, self.low, (self.low + self.top) // 2)
+        return (
+            f"{cause}; for grey values write binarise: threshold, sample or none, with "
+            f"scale: {_exact(self.top)} if theirs is neither 1 nor 255; for others "
+            f"threshold: {_exact(between)}"
+        )
 
 
-def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> Units:
+def units_of(spec: Data, parts: Mapping[str, Table]) -> Units:
     """Return the units of all parts.
 
     FieldError for values that are neither 0 nor 1, if the grid has no rule that makes
@@ -70,7 +57,7 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> Units:
     Examples
     --------
     >>> table = Table(np.array([[0.0, 0.7]]))
-    >>> spec = DataSpec(path="rows.npy", binarise="threshold")
+    >>> spec = Data(path="rows.npy", binarise="threshold")
     >>> units_of(spec, {"train": table}).parts["train"].tolist()
     [[0, 1]]
     """
@@ -87,16 +74,16 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> Units:
     if not spec.binarise:
         for part in tables:
             odd = np.abs(part.values - (part.values > 0.5)) > NOISE
-            _refuse(part, odd, f"expected 0 or 1; {values_in.remedy}", "binarise")
+            _refuse(part, odd, values_in.remedy, "binarise")
     scale = 1.0
     by_share = spec.threshold > 0 and spec.threshold < 1
     if by_share or spec.binarise in ("sample", "none"):
         scale = _scale_of(spec, parts, values_in)
         slack = NOISE * scale
-        remedy = f"values are 0 to {_exact(scale)}; {values_in.remedy}"
+        beyond = f"beyond the scale of 0 to {_exact(scale)}; {values_in.remedy}"
         for part in tables:
             off = (part.values < -slack) | (part.values > scale + slack)
-            _refuse(part, off, remedy, "scale")
+            _refuse(part, off, beyond, "scale")
         if not values_in.whole:
             rows = {name: values.clip(0, scale) for name, values in rows.items()}
     random = np.random.Generator(np.random.Philox(key=1))
@@ -105,27 +92,22 @@ def units_of(spec: DataSpec, parts: Mapping[str, Table]) -> Units:
     return Units(units, levels, of_bytes=scale == _BYTE and not spec.scale)
 
 
-def _scale_of(spec: DataSpec, parts: Mapping[str, Table], values_in: _Range) -> float:
+def _scale_of(spec: Data, parts: Mapping[str, Table], values_in: _Range) -> float:
     """Return the value that is surely on; FieldError if the file does not tell it."""
     if spec.scale:
         return spec.scale
-    if values_in.shares:
+    if values_in.top <= 1 + NOISE:
         return 1.0
     train = parts["train"]
     pictures = train.image and all(part.is_bytes for part in parts.values())
     if values_in.whole and (values_in.top > _DARK or pictures):
         return _BYTE
-    top = _exact(values_in.top)
-    raise FieldError(
-        f"{train.where}: values reach {top}, on an unknown scale; add scale: {top} "
-        "(bytes: 255), or a threshold in the file's units: threshold: "
-        f"{values_in.between}",
-        "scale",
-    )
+    message = f"{train.where}: the scale of values is unknown; {values_in.remedy}"
+    raise FieldError(message, "scale")
 
 
 def _binarised(
-    values: NDArray, spec: DataSpec, scale: float, random: np.random.Generator
+    values: NDArray, spec: Data, scale: float, random: np.random.Generator
 ) -> NDArray:
     """Return grey values v as uint8.
 

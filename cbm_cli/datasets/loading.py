@@ -15,7 +15,7 @@ from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, Dataset, Names
 from cbm_cli.datasets.published import SOURCES, near, own_file
-from cbm_cli.datasets.spec import DataSpec, available, make_spec
+from cbm_cli.datasets.spec import Data, available, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 from cbm_cli.errors import FieldError
 from cbm_cli.text import count, did_you_mean
@@ -37,18 +37,18 @@ _IN_A_GRID = re.compile(
 
 
 def load(
-    data: DataSpec | str | None = None, /, *, folder: str | Path = "", **options: Any
+    data: Data | str | None = None, /, *, folder: str | Path = "", **options: Any
 ) -> Dataset:
     """Return a data set to train on.
 
     Parameters
     ----------
-    data : DataSpec or str, optional
+    data : Data or str, optional
         A data set with its options, or the name of one.
     folder : str or Path
         Paths are relative to it.
     **options
-        Fields of `DataSpec`.
+        Fields of `Data`.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def load(
     >>> load("shifting-bar", size=4, bar=1).train.tolist()
     [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     """
-    if isinstance(data, DataSpec):
+    if isinstance(data, Data):
         spec = data
     else:
         if data:
@@ -82,13 +82,13 @@ def load(
 
 
 def load_again(
-    data: DataSpec, folder: str, digests: Mapping[str, Sequence[str]]
+    data: Data, folder: str, digests: Mapping[str, Sequence[str]]
 ) -> Dataset:
     """Return the data set that trials have used.
 
     Parameters
     ----------
-    data : DataSpec
+    data : Data
         The data set. FieldError if its files are not there.
     folder : str
         The folder of the trials' grid.
@@ -122,7 +122,7 @@ def load_source(
         Rows of a LIBSVM file are filled up to it.
     names : sequence of str
         Names of a machine's visible units. A file with names gives these columns in
-        this order, if the options choose no columns.
+        this order.
     option : str
         The option that the source follows, for messages.
 
@@ -131,15 +131,14 @@ def load_source(
     >>> load_source("shifting-bar:size=3,bar=1,flip=true").train.tolist()
     [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
     """
-    match = re.fullmatch(r"(.*?)(?::([a-z_]+=.*))?", source, re.DOTALL)
-    name, text = match.groups("") if match else (source, "")
+    name, *options = re.split(":(?=[a-z_]+=)", source, maxsplit=1)
     if not isfile(name) and name not in SOURCES:
         hint = near(Path(name)) or did_you_mean(name, SOURCES)
         raise FieldError(f"{option}{source}: no such file or data set{hint}")
     fields: dict[str, Any] = {}
     # drop=id,class,flip=true has two
-    for field_text in re.split(r",(?=[a-z_]+=)", text) if text else []:
-        field, _, value = field_text.partition("=")
+    for pair in re.split(",(?=[a-z_]+=)", options[0]) if options else []:
+        field, _, value = pair.partition("=")
         if field in fields:
             raise FieldError(
                 f"{option}{source}: {field} is given twice; give it once", field
@@ -157,7 +156,7 @@ def load_source(
         raise FieldError(message, error.field) from None
 
 
-def describe(data: DataSpec, dataset: Dataset) -> str:
+def describe(data: Data, dataset: Dataset) -> str:
     """Return a line on what was loaded.
 
     Examples
@@ -188,7 +187,7 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
 
 
 def read_parts(
-    spec: DataSpec,
+    spec: Data,
     sources: Mapping[str, Any],
     folder: str | Path = "",
     width: int = 0,
@@ -198,7 +197,7 @@ def read_parts(
 
     Parameters
     ----------
-    spec : DataSpec
+    spec : Data
         Which columns are units, and whether first lines hold names.
     sources : mapping
         ``path``, ``valid`` and ``test``: files, of which the first may hold other parts
@@ -208,17 +207,19 @@ def read_parts(
     width : int
         Sparse parts are filled up with zeros to this width, and to that of the others.
     names : tuple of str
-        Names of a machine's visible units, whose order columns get.
+        Names of a machine's visible units, else of the training part: of files with
+        names, these columns are taken in this order.
     """
     parts: dict[str, Table] = {}
-    columns = Columns(spec.columns, spec.drop, names)
     for part, field in _FIELD_OF_PART.items():
         source = sources.get(field)
         if source is None:
             continue
-        for name, table in _read_source(
-            source, part, columns, spec.header, folder
-        ).items():
+        if parts and not names:
+            names = parts["train"].names
+        columns = Columns(spec.columns, spec.drop, units=names)
+        tables = _read_source(source, part, columns, spec.header, folder)
+        for name, table in tables.items():
             if name in parts:
                 raise FieldError(
                     f"{table.where}: the {name} part is in {parts[name].where} "
@@ -232,7 +233,7 @@ def read_parts(
             "as CSV; remove it",
             "header",
         )
-    return _with_same_columns(parts, width, names)
+    return _with_same_width(parts, width)
 
 
 def _read_source(
@@ -256,52 +257,43 @@ def _read_source(
             tables = {part: tables[""]}
         if part not in tables:
             raise FieldError(f"has no {part} part; it has {', '.join(tables)}")
-    several = len(tables) > 1
-    places = {name: f"{where} ({name})" if several else where for name in tables}
-    return {
-        name: replace(table, where=places[name])
-        for name, table in tables.items()
-        if part in (name, "train")
-    }
+    parts: dict[str, Table] = {}
+    for name, table in tables.items():
+        if part in (name, "train"):
+            place = f"{where} ({name})" if len(tables) > 1 else where
+            parts[name] = replace(table, where=place)
+    return parts
 
 
-def _with_same_columns(
-    parts: "dict[str, Table]", width: int, names: Names
-) -> "dict[str, Table]":
-    """Return parts whose columns are those of the machine's names, or of the training
-    part.
+def _with_same_width(parts: "dict[str, Table]", width: int) -> "dict[str, Table]":
+    """Return parts as wide as the training part; sparse ones are filled up with zeros,
+    at least to ``width``.
     """
     from cbm_cli.datasets.formats import reading
-    from cbm_cli.datasets.tables import columns_in_order
 
     widest = max(width, *(table.values.shape[1] for table in parts.values()))
-    train = parts["train"]
-    ordered: dict[str, Table] = {}
-    for name, table in parts.items():  # train first: the others get its columns
+    filled: dict[str, Table] = {}
+    for name, table in parts.items():  # train first
+        filled[name] = table
         with reading(table.where, name):
-            missing = widest - table.values.shape[1]
-            if table.sparse and missing:
-                check_size(len(table.values) * widest * table.values.itemsize)
-                values = np.pad(table.values, ((0, 0), (0, missing)))
-                table = replace(table, values=values)
-            if names and table.names:
-                table = columns_in_order(table, names, len(names), "the machine")
-            if name == "train":
-                train = table
-            ordered[name] = columns_in_order(
-                table,
-                wanted=names or train.names,
-                width=train.values.shape[1],
-                there=train.where,
-            )
-    return ordered
+            rows, columns = table.values.shape
+            if table.sparse and columns < widest:
+                check_size(rows * widest * table.values.itemsize)
+                values = np.pad(table.values, ((0, 0), (0, widest - columns)))
+                filled[name] = replace(table, values=values)
+                columns = widest
+            needed = filled["train"].values.shape[1]
+            if columns != needed:
+                raise FieldError(
+                    f"has {columns:,} columns, {parts['train'].where} has {needed:,}; "
+                    "the same columns are needed"
+                )
+    return filled
 
 
-def _load(
-    spec: DataSpec, folder: str | Path, width: int = 0, names: Names = ()
-) -> Dataset:
+def _load(spec: Data, folder: str | Path, width: int = 0, names: Names = ()) -> Dataset:
     if spec.name in _TOYS and not spec.path:
-        options = SOURCES[spec.name or ""].options
+        options = SOURCES[spec.unflipped].options
         sizes = {option: getattr(spec, option) for option in options}
         dataset = _TOYS[spec.name](**sizes)
     else:
@@ -316,9 +308,7 @@ def _load(
     return replace(dataset, name=f"flipped-{dataset.name}", **flipped)
 
 
-def _from_tables(
-    spec: DataSpec, folder: str | Path, width: int, names: Names
-) -> Dataset:
+def _from_tables(spec: Data, folder: str | Path, width: int, names: Names) -> Dataset:
     """Return the data set of files, a user's own or published ones."""
     from cbm_cli.datasets.grey import units_of
 
@@ -333,12 +323,12 @@ def _from_tables(
         **units.parts,
         levels=units.levels,
         image=train.image,
-        names=train.names,
+        names=train.names or names,
         of_bytes=units.of_bytes,
     )
 
 
-def _published(spec: DataSpec) -> "dict[str, Table]":
+def _published(spec: Data) -> "dict[str, Table]":
     """Return the parts of a published data set; each of its files is compared with its
     checksum.
     """
@@ -346,7 +336,10 @@ def _published(spec: DataSpec) -> "dict[str, Table]":
     from cbm_cli.datasets.formats import tables_in
     from cbm_cli.datasets.tables import Table
 
-    source = SOURCES[spec.name or ""]
+    source = SOURCES[spec.unflipped]
+    lacking = source.lacking()
+    if lacking:
+        raise FieldError(lacking, "name")
     rows: dict[str, Any] = {}
     for file, path in source.locate().items():
         checked = check(file, path)
@@ -375,7 +368,7 @@ def _published(spec: DataSpec) -> "dict[str, Table]":
     }
 
 
-def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
+def _held_out(dataset: Dataset, spec: Data) -> Dataset:
     """Return a data set with rows of its training part as the valid part, the test
     part, or both.
     """

@@ -3,7 +3,7 @@ published ones are.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,7 +15,6 @@ import msgspec
 from platformdirs import user_cache_path
 
 from cbm_cli.datasets.dataset import Image
-from cbm_cli.errors import FieldError
 
 VARIABLE = "CBM_DATA_DIR"  # environment variable: a folder of data
 
@@ -121,8 +120,6 @@ class DataSource:
             os.environ.get(VARIABLE),
             user_cache_path("cbm") / "data",
         )
-        if not self.forms:
-            return []
         folders = list[Path]()
         for root in candidates:
             if not root:
@@ -131,37 +128,39 @@ class DataSource:
             folders += [place / self.name, place / self.folder, place]
         return list(dict.fromkeys(folders))
 
-    def locate(self) -> dict[File, Path]:
-        """Return the files of the first form that a folder has completely, none of a
-        set that is generated.
-
-        FieldError if no folder has them.
+    def locate(self) -> dict[File, Path | None]:
+        """Return where the files of a form are: of the first form that is complete,
+        else of the first one; no files of a set that is generated.
         """
-        if not self.forms:
-            return {}
-        for folder in self.folders:
-            for form in self.forms:
-                paths = {file: find(folder, file.stem) for file in form}
-                there = {file: path for file, path in paths.items() if path}
-                if len(there) == len(form):
-                    return there
-        stems = ", ".join(file.stem for file in self.forms[0])
+        forms = []
+        for form in self.forms:
+            paths = {file: find(self.folders, file.stem) for file in form}
+            if all(paths.values()):
+                return paths
+            forms.append(paths)
+        return forms[0] if forms else {}
+
+    def lacking(self) -> str:
+        """Return why the data set cannot be loaded; else ``""``."""
+        stems = [file.stem for file, path in self.locate().items() if not path]
+        if not stems:
+            return ""
         folders = ", ".join(str(folder) for folder in self.folders)
-        raise FieldError(
-            f"{self.name}: none of the folders {folders} holds {stems} (or .gz); `cbm "
-            f"data fetch {self.name}` gets it; or put it there, or name its folder in "
-            f"{VARIABLE}",
-            "name",
+        return (
+            f"{self.name}: none of the folders {folders} holds {', '.join(stems)} (or "
+            f".gz); `cbm data fetch {self.name}` gets it; or put it there, or name its "
+            f"folder in {VARIABLE}"
         )
 
 
-def find(folder: Path, stem: str) -> Path | None:
-    """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None
-    without either.
+def find(folders: Iterable[Path], stem: str) -> Path | None:
+    """Return the first file ``stem`` or ``stem.gz`` in folders, the plain one first;
+    None without either.
     """
-    for name in (stem, f"{stem}.gz"):
-        if (folder / name).is_file():
-            return folder / name
+    for folder in folders:
+        for name in (stem, f"{stem}.gz"):
+            if (folder / name).is_file():
+                return folder / name
     return None
 
 

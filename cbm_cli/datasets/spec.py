@@ -1,13 +1,12 @@
 """The field ``data`` of a grid: a data set by name, or files, with their options."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     ValidationError,
     WithJsonSchema,
     model_serializer,
@@ -19,6 +18,7 @@ from cbm_cli.datasets.fields import (
     Count,
     FileName,
     Flag,
+    Frozen,
     Name,
     NotNegative,
     Positive,
@@ -39,18 +39,14 @@ from cbm_cli.text import (
 OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")
 # fields that are written without a value
 _ALWAYS = ("name", "size", "bar", "path", "valid", "test")
-_OF_GREY = ("binarise", "threshold")
-_OF_ALL = ("flip", "hold_out")
 
 
 def _rows_or_share(held: Any) -> Any:
     """Return a number of rows, or a share of them."""
     number = 0.0
     if not isinstance(held, bool):
-        try:
+        with suppress(TypeError, ValueError):
             number = float(whole_number(held))
-        except (TypeError, ValueError):
-            number = 0.0
     if 0 < number < 1:
         return float(text_of(number))
     if number.is_integer() and 1 <= number <= LARGEST:
@@ -69,13 +65,13 @@ _ITEMS = {
 _Names = Annotated[str, BeforeValidator(columns_text), WithJsonSchema(_ITEMS)]
 
 
-class DataSpec(BaseModel):
+class Data(Frozen):
     """A data set by name, or one read from files, with the options that go with it.
 
     Paths stay as they are written, relative to a folder that the reader knows.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    short = ("name",)
 
     name: Name | None = about(
         None, "A data set; with path: what to call it, default: the file's"
@@ -146,50 +142,46 @@ class DataSpec(BaseModel):
         }
 
     @model_validator(mode="after")
-    def _check_options(self) -> "DataSpec":
+    def _check(self) -> "Data":
         source = None if self.path else self._source()
-        name = self.unflipped
-        allowed: tuple[str, ...] = (*OF_FILES, *_OF_GREY)
-        if source:
-            allowed = tuple(source.options)
-            if source.grey:
-                allowed += _OF_GREY
-        for option in ("size", "bar", *_OF_GREY, *OF_FILES):
-            if option in allowed or not self._is_set(option):
-                continue
-            hint = ""
-            if option in OF_FILES:
-                hint = "; files of your own take it, with path"
-            listed = ", ".join((*allowed, *_OF_ALL))
-            raise FieldError(
-                f"{name} has no option {option}{hint}; it takes {listed}", option
-            )
-        self._check_effects()
+        self._check_effects(source)
         if source and self.threshold >= 1:
             raise FieldError(
-                f"{name}: threshold {self.threshold:g} is out of range; it must be "
-                "below 1",
+                f"{self.name}: threshold {self.threshold:g} is out of range; it must "
+                "be below 1",
                 "threshold",
             )
-        if not source and name in SOURCES:
+        if not source and self.unflipped in SOURCES:
             raise FieldError(
-                f"{name} is the name of a data set that cbm knows; add a name of your "
-                "own, as in name: my-data",
+                f"{self.unflipped} is the name of a data set that cbm knows; add a "
+                "name of your own, as in name: my-data",
                 "name",
             )
         return self
 
-    def _check_effects(self) -> None:
-        """Raise FieldError for an option that has no effect without another one."""
+    def _check_effects(self, source: DataSource | None) -> None:
+        """Raise FieldError for an option that has no effect on a data set, or without
+        another option.
+        """
+        sizes = source.options if source else {}
+        is_grey = source is None or source.grey
+        of_threshold = is_grey and self.binarise not in ("sample", "none")
         holds, random = self._holds_out, self.rows == "random"
-        effects = (
-            ("rows", holds, "hold_out"),
-            ("seed", holds and random, "hold_out with rows: random"),
-            ("threshold", not self._is_set("binarise"), "binarise: threshold"),
-        )
-        for option, has_effect, purpose in effects:
+        effects = {
+            "size": ("size" in sizes, "bars-and-stripes and shifting-bar"),
+            "bar": ("bar" in sizes, "shifting-bar"),
+            "binarise": (is_grey, "grey values"),
+            "threshold": (of_threshold, "grey values with binarise: threshold"),
+            **dict.fromkeys(OF_FILES, (not source, "files of your own, with path")),
+            "rows": (holds, "hold_out"),
+            "seed": (holds and random, "hold_out with rows: random"),
+        }
+        for option, (has_effect, purpose) in effects.items():
             if self._is_set(option) and not has_effect:
-                raise FieldError(f"{option} has no effect: it is for {purpose}", option)
+                name = self.unflipped
+                raise FieldError(
+                    f"{name}: {option} has no effect; it is for {purpose}", option
+                )
 
     def _source(self) -> DataSource:
         """Return the record of the data set of this name; FieldError also for sizes out
@@ -202,36 +194,25 @@ class DataSpec(BaseModel):
             )
         if self.name not in SOURCES:
             hint = did_you_mean(self.name, SOURCES)
-            if Path(self.name).suffix and "mean" not in hint:
-                hint += f"; for a file write {{path: {self.name}}}"
-            raise FieldError(f"data set {self.name!r} is unknown{hint}", "name")
+            raise FieldError(
+                f"data set {self.name!r} is unknown{hint}; write a file as "
+                f"{{path: {self.name}}}",
+                "name",
+            )
         source = SOURCES[self.name]
         for option, limits in source.options.items():
-            self._check_size(source, option, limits["least"], limits["most"])
+            least, most = limits["least"], limits["most"]
+            if not least <= (getattr(self, option) or 0) <= most:
+                raise FieldError(
+                    f"{self.name} needs a {option} of {least} to {most}, as in "
+                    f"{source.written}",
+                    option,
+                )
         if self.bar and self.size and self.bar >= self.size:
             raise FieldError(
                 f"bar must be less than size {self.size}, not {self.bar}", "bar"
             )
         return source
-
-    def _check_size(
-        self, source: DataSource, option: str, least: int, most: int
-    ) -> None:
-        """Raise FieldError for a toy without a size, or with one out of range."""
-        size = getattr(self, option)
-        if size is None:
-            examples = [f"{o}={it['example']}" for o, it in source.options.items()]
-            raise FieldError(
-                f"{self.name} needs a {option}; write {source.written}, on a command "
-                f"line {self.name}:{','.join(examples)}",
-                option,
-            )
-        if not least <= size <= most:
-            raise FieldError(
-                f"{self.name}: {option} {size} is out of range; it is {least} to "
-                f"{most}",
-                option,
-            )
 
     @property
     def _holds_out(self) -> bool:
@@ -240,7 +221,7 @@ class DataSpec(BaseModel):
     def _is_set(self, option: str) -> bool:
         if option == "binarise":
             return self.binarise in ("sample", "none")
-        return getattr(self, option) != DataSpec.model_fields[option].default
+        return getattr(self, option) != Data.model_fields[option].default
 
     @property
     def title(self) -> str:
@@ -253,8 +234,8 @@ class DataSpec(BaseModel):
         return self.name or Path((self.path or "").removesuffix(".gz")).stem
 
 
-def make_spec(**options: Any) -> DataSpec:
-    """Return a validated `DataSpec`; FieldError, naming the field, for options that do
+def make_spec(**options: Any) -> Data:
+    """Return a validated `Data`; FieldError, naming the field, for options that do
     not fit.
 
     Examples
@@ -263,7 +244,7 @@ def make_spec(**options: Any) -> DataSpec:
     'id, 3'
     """
     try:
-        return DataSpec(**options)
+        return Data(**options)
     except ValidationError as error:
         first = error.errors()[0]
     field = str(next(iter(first["loc"]), ""))
@@ -271,19 +252,19 @@ def make_spec(**options: Any) -> DataSpec:
     if isinstance(cause, FieldError) and not field:
         raise cause from None
     if first["type"] == "extra_forbidden":
-        hint = did_you_mean(field, DataSpec.model_fields)
+        hint = did_you_mean(field, Data.model_fields)
         raise FieldError(f"unknown option {field}{hint}", field) from None
     text = shortened(" ".join(repr(first["input"]).split()))
     message = cause or first["msg"].lower()
     raise FieldError(f"{field} {text}: {message}", field) from None
 
 
-def available(data: DataSpec, folder: str | Path = "") -> str:
+def available(data: Data, folder: str | Path = "") -> str:
     """Return why a data set cannot be loaded; else ``""``.
 
     Parameters
     ----------
-    data : DataSpec
+    data : Data
         A data set, of which only the existence of its files is looked at.
     folder : str or Path
         Paths are relative to it.
@@ -298,8 +279,4 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
         files = [own_file(folder, path) for path in paths]
         missing = [f"{file}{near(file)}" for file in files if not file.is_file()]
         return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
-    try:
-        SOURCES[data.name or ""].locate()
-    except FieldError as error:
-        return str(error)
-    return ""
+    return SOURCES[data.unflipped].lacking()

@@ -25,8 +25,8 @@ NOISE = 1e-6
 ALL = Columns()
 SHOWN = 10  # gaps, or other flaws, that a message lists
 _NUMERIC = "buif"  # kinds of NumPy's types
-_ANSWERS = ({"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
-_WITH_MARKS = re.compile(r"[+-]?[.,]?\d[\d.,' ]*%?")  # 0,3 or 1,000 or 10%
+# Words that are values of units: yes, 0,3 or 1,000 or 10%
+_VALUE = re.compile(r"yes|no|[yntf]|on|off|[+-]?[.,]?\d[\d.,' ]*%?", re.IGNORECASE)
 _TOTAL = re.compile(
     r"(grand |sub-?)?totals?|sum|mean|average|summe|gesamt", re.IGNORECASE
 )
@@ -114,25 +114,9 @@ def rows_in_memory(data: Any) -> Rows:
     return replace(rows, names=[]) if numbered else rows
 
 
-def units_for(data: Any, names: Names, width: int, there: str) -> Table:
-    """Return the columns of a data frame that a machine has.
-
-    Parameters
-    ----------
-    data : data frame
-        If it has names, it may hold other columns too.
-    names : tuple of str
-        Names of the machine's visible units, if they have some.
-    width : int
-        The number of visible units.
-    there : str
-        The machine, for messages.
-    """
-    rows = rows_in_memory(data)
-    columns = Columns("all")
-    if names and rows.names:
-        columns = Columns(units=names)
-    return columns_in_order(table_of_rows(rows, columns), names, width, there)
+def units_for(data: Any, names: Names) -> NDArray:
+    """Return the columns of a data frame that a machine has, which may have names."""
+    return table_of_rows(rows_in_memory(data), Columns("all", units=names)).values
 
 
 def table_of_rows(rows: Rows, columns: Columns = ALL) -> Table:
@@ -147,15 +131,13 @@ def table_of_rows(rows: Rows, columns: Columns = ALL) -> Table:
     ]
     numbers = frame.apply(as_numbers) if objects else frame
     _check_last_row(rows, objects)
-    start = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
-    empty = _empty_columns(frame, start)
-    words = [*_word_columns(frame, numbers, objects), *empty]
+    filled = np.maximum(frame.count(), 1)
+    words = np.flatnonzero(2 * numbers.count() < filled).tolist()
     places = columns.places(
         rows.names,
         frame.shape[1],
         words=words,
-        counting=_counting_columns(numbers, start),
-        empty=empty,
+        counting=_counting_columns(numbers),
     )
     all_columns = places == list(range(frame.shape[1]))
     units = numbers if all_columns else numbers.iloc[:, places]
@@ -180,9 +162,8 @@ def given_values(rows: Rows, names: Names) -> NDArray[np.float64]:
         Names of a machine's units. Columns with names are put into this order; others
         are left out.
     """
-    places = list(range(rows.frame.shape[1]))
-    if names and rows.names:
-        places = Columns(units=names).places(rows.names, len(places))
+    columns = Columns("all", units=names)
+    places = columns.places(rows.names, rows.frame.shape[1])
     entries = rows.frame.iloc[:, places]
     values = entries.apply(as_numbers)
     words = np.argwhere((values.isna() & entries.notna()).to_numpy())
@@ -193,47 +174,6 @@ def given_values(rows: Rows, names: Names) -> NDArray[np.float64]:
             "is no number; leave it empty, and it is sampled"
         )
     return values.to_numpy(np.float64, na_value=np.nan)
-
-
-def columns_in_order(table: Table, wanted: Names, width: int, there: str) -> Table:
-    """Return a table with its columns in the order of names; FieldError for other
-    columns.
-
-    Parameters
-    ----------
-    table : Table
-        Without names on either side its order stays.
-    wanted : tuple of str
-        The names.
-    width : int
-        The number of columns that are needed.
-    there : str
-        What has the columns that are wanted.
-
-    Examples
-    --------
-    >>> table = Table(np.array([[1, 2, 3]]), ("c", "a", "b"))
-    >>> columns_in_order(table, ("a", "b", "c"), 3, "m.npz").values.tolist()
-    [[2, 3, 1]]
-    """
-    names, columns = table.names, table.values.shape[1]
-    if columns != width:
-        raise FieldError(
-            f"has {columns:,} columns, {there} has {width:,}; the same columns are "
-            "needed"
-        )
-    if not names or not wanted or names == wanted:
-        return replace(table, names=names or wanted)
-    if sorted(names) != sorted(wanted) or len({*names}) < len(names):
-        pairs = zip(names, wanted, strict=True)
-        name, other = next((a, b) for a, b in pairs if a != b)
-        raise FieldError(
-            f"has the column {name} where {there} has {other}; the same columns are "
-            "needed"
-        )
-    order = [names.index(name) for name in wanted]
-    values = np.ascontiguousarray(table.values[:, order])
-    return replace(table, values=values, names=wanted)
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
@@ -285,30 +225,12 @@ def _check_last_row(rows: Rows, objects: Sequence[int]) -> None:
             )
 
 
-def _word_columns(
-    frame: pd.DataFrame, numbers: pd.DataFrame, objects: Sequence[int]
-) -> list[int]:
-    """Return the columns that hold more text than numbers."""
-    words = []
-    for place in objects:
-        known, filled = numbers.iloc[:, place].count(), frame.iloc[:, place].count()
-        if 2 * known < filled:
-            words.append(place)
-    return words
-
-
-def _empty_columns(frame: pd.DataFrame, start: NDArray) -> list[int]:
-    """Return the columns that hold nothing but gaps; ``start`` are the first rows."""
-    places = np.flatnonzero(np.isnan(start).all(axis=0)).tolist()
-    return [place for place in places if frame.iloc[:, place].isna().all()]
-
-
-def _counting_columns(numbers: pd.DataFrame, start: NDArray) -> list[int]:
+def _counting_columns(numbers: pd.DataFrame) -> list[int]:
     """Return the columns that count the rows, of three rows or more."""
+    start = numbers.iloc[:3].to_numpy(np.float64, na_value=np.nan)
     if len(start) < 3:
         return []
-    steps = np.diff(start, axis=0)
-    places = np.flatnonzero((steps == 1).all(axis=0)).tolist()
+    places = np.flatnonzero((np.diff(start, axis=0) == 1).all(axis=0)).tolist()
     return [n for n in places if (np.diff(numbers.iloc[:, n]) == 1).all()]
 
 
@@ -338,88 +260,51 @@ def _as_bytes(
 def _flaws(
     rows: Rows, places: Sequence[int], words: Collection[int], finite: NDArray
 ) -> str:
-    """Return the places of values that are not finite numbers, and the remedies."""
+    """Return the first place in each column of what is no finite number, and what to
+    do.
+    """
     units = rows.frame.iloc[:, list(places)]
-    lost = units.isna().to_numpy()
-    odd = ~finite & ~lost
-    titles = [_title(rows, place) for place in places]
-    parts = []
-    for column in np.flatnonzero(odd.any(axis=0))[:SHOWN].tolist():
-        row = int(odd[:, column].argmax())
+    is_gap = units.isna().to_numpy()
+    flaws = list[str]()
+    for column in np.flatnonzero(~finite.all(axis=0))[:SHOWN].tolist():
+        row = int(finite[:, column].argmin())
         entry = shortened(str(units.iat[row, column]))
-        parts.append(f"{rows.at(row)}, {titles[column]} is {entry}, no finite number")
-    is_word = np.isin(places, list(words))
-    if odd[:, ~is_word].any():
-        parts.append(
-            _remedy_for_lines(rows, units.to_numpy()[:, ~is_word], odd[:, ~is_word])
+        if is_gap[row, column]:
+            entry = "a gap"
+        flaws.append(f"{rows.at(row)}, {_title(rows, places[column])} is {entry}")
+    not_units = [
+        place for place in places if place in words and _is_no_unit(rows, place)
+    ]
+    if len(not_units) == len(places):
+        not_units = []
+    remedies = list[str]()
+    if not_units:
+        width = rows.frame.shape[1]
+        listed = as_line(written_as(place, rows.names, width) for place in not_units)
+        remedies.append(f"leave out columns that are not units by drop: [{listed}]")
+    is_unit = ~np.isin(places, not_units)
+    if (~finite & ~is_gap)[:, is_unit].any():
+        remedies.append(
+            "write numbers, as 0, 1, 0.3 or 1000, without commas, % or other marks; "
+            "remove lines of names (or write header: true), sums or units of "
+            "measurement"
         )
-    if is_word.any():
-        parts += _remedies_for_words(rows, places, words)
-    gaps = np.argwhere(lost & (~is_word | lost.all(axis=0)))
-    if len(gaps):
-        shown = [f"{rows.at(row)}, {titles[column]}" for row, column in gaps[:SHOWN]]
-        listed = "; ".join(shown)
-        if len(gaps) > SHOWN:
-            listed += f" and {len(gaps) - SHOWN:,} more"
-        with_gaps = len({*gaps[:, 0].tolist()})
-        parts.append(f"{count(len(gaps), 'gap')}, in {listed}")
-        parts.append(
-            f"fill gaps, or leave out the rows that have some ({with_gaps:,} of "
-            f"{len(lost):,}), as pandas.DataFrame.dropna does"
+    with_gaps = np.count_nonzero(is_gap[:, is_unit].any(axis=1))
+    if with_gaps:
+        gaps = count(int(is_gap[:, is_unit].sum()), "gap")
+        remedies.append(
+            f"fill the {gaps}, or leave out the rows that have some ({with_gaps:,} of "
+            f"{len(units):,}), as pandas.DataFrame.dropna does"
         )
-    return "; ".join(parts)
+    return f"no finite numbers: {'; '.join([*flaws, *remedies])}"
+
+
+def _is_no_unit(rows: Rows, place: int) -> bool:
+    """Whether a column of words holds others than values of units."""
+    words = rows.frame.iloc[:, place].dropna().unique()
+    return not len(words) or not all(_VALUE.fullmatch(str(word)) for word in words)
 
 
 def _title(rows: Rows, place: int) -> str:
     name = rows.names[place] if rows.names else ""
     return f"column {place + 1} ({name})" if name else f"column {place + 1}"
-
-
-def _remedy_for_lines(rows: Rows, entries: NDArray, odd: NDArray) -> str:
-    """Return what to do with lines of words or infinite numbers in columns of
-    numbers.
-    """
-    lines = np.flatnonzero(odd.any(axis=1)).tolist()
-    if len(lines) > 1:
-        return "write numbers there, or remove such lines"
-    line = rows.at(lines[0])
-    words = "".join(str(entry) for entry in entries[odd])
-    if lines != [0] or not line.startswith("line") or re.search(r"\d|inf", words):
-        return f"write numbers in {line}, or remove it"
-    if rows.names:
-        return f"does {line} hold units of measurement? remove it, or write numbers"
-    return f"does {line} hold names? write header: true, or remove it"
-
-
-def _remedies_for_words(
-    rows: Rows, places: Sequence[int], words: Collection[int]
-) -> list[str]:
-    """Return what to do with columns of words among those that are units."""
-    width = rows.frame.shape[1]
-    answers, figures, others = set[str](), False, list[str]()
-    for place in places:
-        if place not in words:
-            continue
-        column = rows.frame.iloc[:, place].dropna().astype(str).str.lower()
-        entries = {*column.unique()}
-        if entries in _ANSWERS:
-            answers |= entries
-        elif entries and all(_WITH_MARKS.fullmatch(entry) for entry in entries):
-            figures = True
-        else:
-            others.append(written_as(place, rows.names, width))
-    remedies = []
-    if others and len(others) < len(places):
-        remedies.append(
-            f"leave out columns that are not units by drop: [{as_line(others)}]"
-        )
-    elif others:
-        remedies.append("write numbers, as 0 and 1")
-    if figures:
-        remedies.append(
-            "write numbers with a decimal point, as 0.3 or 1000, without commas, % or "
-            "other marks"
-        )
-    if answers:
-        remedies.append(f"write numbers, as 0 and 1, for {', '.join(sorted(answers))}")
-    return remedies

@@ -2,12 +2,12 @@
 what is changed.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,9 +22,11 @@ PATHS = (*FIELDS, *_NESTED_PATHS)  # dotted where nested
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
 # Fields of which one value may be a list
 LISTS = ("model.hidden", "data.columns", "data.drop")
-INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
+_INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
+_REQUIRED = {name for name, info in FIELDS.items() if info.is_required()}
 _DEFAULTS = {name: info.default for name, info in FIELDS.items()}
 _BLANK = Settings.model_construct(**_DEFAULTS)
+_Of = TypeVar("_Of")
 
 
 class Option(NamedTuple):
@@ -68,15 +70,30 @@ class Change:
     condition: Condition
     options: dict[str, Option]
 
-    def applied(
-        self, cell: Cell, settings: Settings
-    ) -> tuple[dict[str, Option], Settings]:
-        """Return the cell with the fields set."""
-        removed = {INSTEAD[name]: None for name in self.options if name in INSTEAD}
-        options = {name: cell[name] for name in cell if name not in removed}
-        values = {name: option.value for name, option in self.options.items()}
-        settings = settings.model_copy(update=removed | values)
-        return options | self.options, settings
+
+def over(fields: Mapping[str, _Of], changes: Mapping[str, _Of]) -> dict[str, _Of]:
+    """Return fields with changes, without the ones that a change is instead of.
+
+    Examples
+    --------
+    >>> over({"updates": 5, "batch": 2}, {"epochs": 3})
+    {'batch': 2, 'epochs': 3}
+    """
+    kept = {name: fields[name] for name in fields if _INSTEAD.get(name) not in changes}
+    return {**kept, **changes}
+
+
+def in_full(name: str, value: Value) -> Fields:
+    """Return a value of a nested field as a mapping, which it may be short for."""
+    if isinstance(value, Fields):
+        return value
+    parts: Fields = like(value, NESTED[name].long(value))
+    return parts
+
+
+def _settings_of(cell: Cell) -> Settings:
+    values = {name: option.value for name, option in cell.items()}
+    return _BLANK.model_copy(update=values)
 
 
 @cache
@@ -86,10 +103,6 @@ def _adapter(path: str) -> TypeAdapter:
     model: Any = NESTED[name] if part else Settings
     hints = get_type_hints(model, include_extras=True)
     return TypeAdapter(hints[part or name])
-
-
-def _is_product_too_large(axes: Iterable[Collection]) -> bool:
-    return prod(map(len, axes)) > MAX_CELLS
 
 
 @dataclass
@@ -124,12 +137,21 @@ class Reader:
         parts = self.parts(path, value)
         if not parts and value != {}:
             return []
-        axes = [self._alternatives(f"{path}.{name}", parts[name]) for name in parts]
-        if _is_product_too_large(axes):
-            self.problems.add(value, f"has more than {MAX_CELLS:,} values")
-            return []
-        rows = product(*axes)
-        return [like(value, dict(zip(parts, row, strict=True))) for row in rows]
+        axes = {
+            name: self._alternatives(f"{path}.{name}", parts[name]) for name in parts
+        }
+        return [like(value, row) for row in self._product(axes, value)]
+
+    def _product(self, axes: Mapping[str, list[Any]], node: Value) -> Iterator[dict]:
+        """Yield the combinations of the values of axes, unless they are too many."""
+        if prod(map(len, axes.values())) > MAX_CELLS:
+            message = (
+                f"has more than {MAX_CELLS:,} combinations of values; drop an axis"
+            )
+            self.problems.add(node, message)
+            return
+        for row in product(*axes.values()):
+            yield dict(zip(axes, row, strict=True))
 
     def _of_list(self, path: str, items: Items) -> list[Value]:
         """Return the values of an axis."""
@@ -150,8 +172,8 @@ class Reader:
         """Return the parts of a nested field; a list that is one value becomes a list
         of that list.
         """
-        if not isinstance(value, Fields) and NESTED[name].short:
-            return like(value, NESTED[name].long(value))
+        if NESTED[name].short and not isinstance(value, Fields):
+            return in_full(name, value)
         parts = self.problems.fields(value, NESTED[name].model_fields)
         takes_lists = name == "data" or parts.get("kind") in DEEP
         for part, items in parts.items():
@@ -196,14 +218,11 @@ class Reader:
                 self.problems.add(value, "sets one value, not a list")
             if choices:
                 options[name] = choices[0]
-        if INSTEAD.keys() <= changes.keys():
-            message = "undoes updates, which is set here too; set one"
-            self.problems.add(changes["epochs"], message)
         return Change(condition, options)
 
     def expand(
         self,
-        axes: Mapping[str, Collection[Option]],
+        axes: Mapping[str, list[Option]],
         exclude: Sequence[Condition],
         when: Sequence[Change],
         node: Value,
@@ -214,22 +233,22 @@ class Reader:
         Fields that change nothing in a cell have their defaults there, so that equal
         trainings are one cell.
         """
-        if not self._can_expand(axes, node):
-            return {}
         cells: dict[Settings, Cell] = {}
-        is_empty = True
-        for row in product(*axes.values()):
-            cell = dict(zip(axes, row, strict=True))
-            values = {name: option.value for name, option in cell.items()}
-            settings = _BLANK.model_copy(update=values)
+        missing = _REQUIRED - axes.keys()
+        for name in missing:
+            self.problems.add(node, "is missing", name)
+        if missing:
+            return cells
+        for cell in self._product(axes, node):
+            settings = _settings_of(cell)
             # All conditions are asked, since each must hold once.
             excluded = [condition.holds(settings) for condition in exclude]
             if any(excluded):
                 continue
-            is_empty = False
             for change in when:  # each sees the changes before it
                 if change.condition.holds(settings):
-                    cell, settings = change.applied(cell, settings)
+                    cell = over(cell, change.options)
+                    settings = _settings_of(cell)
             unused = settings.unused()
             self._note_effects(cell, unused)
             settings = settings.with_defaults(unused)
@@ -240,23 +259,7 @@ class Reader:
                 self.problems.blame(error, like(node, sources))
             else:
                 cells.setdefault(settings, cell)
-        if is_empty:
-            self.problems.add(node, "has no cell left; exclude drops them all")
         return cells
-
-    def _can_expand(self, axes: Mapping[str, Collection[Option]], node: Value) -> bool:
-        """Whether there is a value for every field that has no default, and the number
-        of cells is within bounds.
-        """
-        missing = [name for name in FIELDS if FIELDS[name].is_required()]
-        missing = [name for name in missing if name not in axes]
-        for name in missing:
-            self.problems.add(node, "is missing", name)
-        is_too_large = _is_product_too_large(axes.values())
-        if is_too_large:
-            remedy = "split it, or drop an axis"
-            self.problems.add(node, f"has more than {MAX_CELLS:,} cells; {remedy}")
-        return not (missing or is_too_large)
 
     def _note_effects(self, cell: Cell, unused: Mapping[str, str]) -> None:
         """Note of each value of the file whether it changes anything."""

@@ -1,47 +1,14 @@
-"""The base class of all settings, and the kinds of values that settings are made of."""
+"""Kinds of values that are texts of a form: intervals, parts, schemes and samplers."""
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from cbm_cli.datasets.dataset import PARTS
 from cbm_cli.datasets.fields import real
 from cbm_cli.text import WHOLE, whole_numbers
-
-
-class Frozen(BaseModel):
-    """A validated, immutable record that refuses unknown fields."""
-
-    __slots__ = ("_hash",)
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    # the fields that a value without names is for
-    short: ClassVar[tuple[str, ...]] = ()
-
-    def __hash__(self) -> int:
-        """Return the hash of the fields, which is computed once: grids ask for it many
-        times a cell.
-        """
-        try:
-            return object.__getattribute__(self, "_hash")
-        except AttributeError:
-            object.__setattr__(
-                self, "_hash", hash((type(self), *self.__dict__.values()))
-            )
-            return object.__getattribute__(self, "_hash")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_short(cls, value: Any) -> Any:
-        if isinstance(value, dict | cls) or not cls.short:
-            return value
-        return cls.long(value)
-
-    @classmethod
-    def long(cls, value: Any) -> dict[str, Any]:
-        """Return the fields that a value without names is for."""
-        return dict.fromkeys(cls.short, value)
 
 
 def text_of_form(

@@ -49,15 +49,11 @@ class Scheme(NamedTuple):
         match = re.fullmatch(scheme_pattern(), text)
         if match is not None and len(text) <= _LONGEST:
             return cls(match[1], before="^l" not in text, sliding="_s" in text)
-        text = text[:_LONGEST]
-        letters, *_ = re.split(r"[\^_\s]", text)
-        unknown = sorted(set(letters) - LETTERS.keys())
-        problem = "cannot be read"
-        if unknown:
-            problem = f"has unknown letters {' '.join(unknown)}"
         listed = ", ".join(f"{letter} {row.name}" for letter, row in LETTERS.items())
-        remedy = f"write one letter per layer ({listed}), then ^b or ^l and _s"
-        raise FieldError(f"offset scheme {text!r} {problem}; {remedy}, as in dd^b_s")
+        raise FieldError(
+            f"offset scheme {text[:_LONGEST]!r} cannot be read; write one letter per "
+            f"layer ({listed}), then ^b or ^l and _s, as in dd^b_s"
+        )
 
     @property
     def rows(self) -> tuple[Letter, ...]:
@@ -126,17 +122,20 @@ class Sampler(NamedTuple):
         text = text.strip()
         name = f"sampler {text[:_LONGEST]!r}"
         for form, row in SAMPLERS.items():
-            pattern = form.format(c=f"(?P<c>{WHOLE})", k=f"(?P<k>{WHOLE})")
-            match = re.fullmatch(pattern, text)
-            if match is not None and len(text) <= _LONGEST:
+            temperatures, steps = f"(?P<temperatures>{WHOLE})", f"(?P<steps>{WHOLE})"
+            match = re.fullmatch(form.format(c=temperatures, k=steps), text)
+            if match is None or len(text) > _LONGEST:
+                continue
+            numbers: dict[str, Any] = {}
+            for field, digits in match.groupdict().items():
+                least = 2 if field == "temperatures" else 1
                 try:
-                    numbers: Any = _numbers(match.groupdict())
-                    return row._replace(**numbers)
+                    (numbers[field],) = whole_numbers([digits], field, least)
                 except ValueError as error:
                     raise FieldError(f"{name}: {error}") from None
-        *forms, last = forms_of(lambda row: True)
-        remedy = f"write {', '.join(forms)} or {last}, as in PCD-1 or PT_10"
-        raise FieldError(f"{name} is unknown; {remedy}")
+            return row._replace(**numbers)
+        listed = ", ".join(forms_of(lambda row: True))
+        raise FieldError(f"{name} is unknown; write {listed}, as in PCD-1 or PT_10")
 
     @property
     def tempered(self) -> bool:
@@ -183,16 +182,6 @@ SAMPLERS = {
     "PT_{c}-{k}": Sampler(temperatures=2),
     "exact": Sampler(exact=True),
 }
-
-
-def _numbers(texts: dict[str, str]) -> dict[str, int]:
-    """Return the fields of a sampler from the numbers in its name."""
-    numbers = {}
-    if "k" in texts:
-        (numbers["steps"],) = whole_numbers([texts["k"]], "steps k", 1)
-    if "c" in texts:
-        (numbers["temperatures"],) = whole_numbers([texts["c"]], "temperatures c", 2)
-    return numbers
 
 
 def forms_of(holds: Callable[[Sampler], bool]) -> list[str]:

@@ -7,30 +7,35 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import Field, ValidationError
 
-from cbm_cli.datasets.fields import Count, WholeNumber
-from cbm_cli.errors import CbmError
-from cbm_cli.grid.expand import FIELDS, INSTEAD, PATHS, Cell, Condition, Reader
-from cbm_cli.grid.fields import Frozen
+from cbm_cli.datasets.fields import Count, Frozen, WholeNumber
+from cbm_cli.errors import CbmError, FieldError
+from cbm_cli.grid.expand import (
+    FIELDS,
+    PATHS,
+    Cell,
+    Condition,
+    Reader,
+    in_full,
+    over,
+)
 from cbm_cli.grid.settings import (
     NESTED,
     Experiment,
     Settings,
     TableSpec,
-    meant,
+    only_meant,
     parts_of,
 )
 from cbm_cli.grid.source import (
     Fields,
     Items,
     Problems,
-    Scalar,
     Value,
     like,
     load,
@@ -73,25 +78,14 @@ class Grid:
         """Return the named experiments, those of named groups, or the default ones,
         each once.
         """
+        members = {name: (name,) for name in self.experiments} | self.groups
         selected: dict[str, None] = {}
         for name in names:
-            if name in self.groups:
-                selected |= dict.fromkeys(self.groups[name])
-            elif name in self.experiments:
-                selected[name] = None
-            else:
-                raise CbmError(self._unknown(name))
+            if name not in members:
+                hint = did_you_mean(name, members)
+                raise CbmError(f"{self.path}: there is no experiment {name!r}{hint}")
+            selected |= dict.fromkeys(members[name])
         return [self.experiments[name] for name in selected or self.default]
-
-    def _unknown(self, name: str) -> str:
-        hint = did_you_mean(name, [*self.experiments, *self.groups])
-        if "mean" not in hint:
-            hint = ""
-        message = f"{self.path}: there is no experiment {name!r}{hint}"
-        message += f"\nexperiments: {', '.join(self.experiments)}"
-        if self.groups:
-            message += f"\ngroups: {', '.join(self.groups)}"
-        return message
 
 
 def read_grid(
@@ -134,20 +128,21 @@ def read_grid(
     if "default" in sections:
         default = _members(sections["default"], names, problems)
     changes = _changes(overrides, trials, problems)
-    changed: dict[str, None] = {}
-    for name in selected:
-        changed |= dict.fromkeys(groups.get(name, (name,)))
+    changed = {member for name in selected for member in names.get(name, ())}
     reader = Reader(problems)
     experiments = {}
     for name, node in nodes.items():
-        is_changed = name in (changed or default)
-        options = changes if is_changed else {}
+        options = changes if name in (changed or default) else {}
         experiments[name] = _experiment(name, node, defaults, options, reader)
     linked = _linked(experiments, problems)
-    is_clean = not problems.count
+    is_clean, is_changed = not problems.count, not changes.keys().isdisjoint(PATHS)
     for value, reason in reader.effects.values():
-        # A default may be for an experiment that could not be read.
-        if reason and (is_clean or value.path[:1] == ("experiments",)):
+        # A default may be for an experiment that could not be read, and what is in the
+        # file is meant for other values than those of options.
+        is_meant = is_clean or value.path[:1] == ("experiments",)
+        if is_changed:
+            is_meant = value.place.source.startswith("--")
+        if reason and is_meant:
             problems.add(value, reason)
     problems.raise_any()
     return Grid(Path(path), linked, groups, default)
@@ -156,26 +151,19 @@ def read_grid(
 def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
     """Return the experiments by name; without any, there is nothing to read."""
     if not isinstance(node, Fields) or not node:
-        if isinstance(top, Fields):
-            message = (
-                "must name at least one, as in experiments: {first: {data: mnist}}"
-            )
-            problems.add(node, message, "" if node.path else "experiments")
+        message = "must name at least one, as in experiments: {first: {data: mnist}}"
+        problems.add(top, message, "experiments")
         problems.raise_any()
     nodes: Any = node
     first: dict[str, str] = {}  # by the name in small letters
     for name, value in nodes.items():
         twin = first.setdefault(name.lower(), name)
-        if not re.fullmatch(NAME, name) or name.endswith((".yaml", ".yml", ".npz")):
+        has_ending = name.endswith((".yaml", ".yml", ".npz"))
+        if has_ending or twin != name or not re.fullmatch(NAME, name):
             message = (
                 "cannot name an experiment, or a folder; use up to 100 of A-Z a-z 0-9 "
-                "_ . + -, a letter or digit first, no .yaml or .npz"
-            )
-            problems.add(value, message)
-        elif twin != name:
-            message = (
-                f"differs from {twin} in capitals only, which macOS and Windows do "
-                "not tell apart; use another name"
+                "_ . + -, a letter or digit first, no .yaml or .npz, and no other name "
+                "in other capitals"
             )
             problems.add(value, message)
     return nodes
@@ -220,48 +208,26 @@ def _changes(
     changes: dict[str, Value] = {}
     for name, text in overrides.items():
         value = load(text, f"--set {name}", problems)
-        paths = meant(name, SETTABLE)
-        if not paths:
-            hint = did_you_mean(name, SETTABLE, 0.7)
-            problems.add(value, f"unknown field{hint}")
+        try:
+            path = only_meant(name, SETTABLE)
+        except FieldError as error:
+            problems.blame(error, value)
             continue
-        if len(paths) > 1:
-            message = f"several fields are called so; name one of {', '.join(paths)}"
-            problems.add(value, message)
-            continue
-        path = paths[0]
-        undone = [earlier for earlier in changes if _undoes(path, earlier)]
+        undone = [name for name in changes if f"{name}.".startswith(f"{path}.")]
         if undone:
-            remedy = "which is set before it; set one of them"
-            problems.add(value, f"undoes {undone[0]}, {remedy}")
-            continue
+            problems.add(value, f"undoes {undone[0]}, which is set before it; set one")
         changes[path] = value
     if trials is not None:
         changes["trials"] = load(str(trials), "--trials", problems)
     return changes
 
 
-def _undoes(path: str, earlier: str) -> bool:
-    """Whether setting a field undoes that another one, or a part of it, was set."""
-    is_within = f"{earlier}.".startswith(f"{path}.")
-    return is_within or earlier == INSTEAD.get(path)
-
-
-def _with(fields: Mapping[str, Value], path: str, value: Value) -> dict[str, Value]:
-    """Return the fields of an experiment with one of them replaced, or with one part of
-    it.
-    """
+def _with(old: Value, path: str, new: Value) -> Value:
+    """Return the values of a nested field, all with another value of one part."""
     name, _, part = path.partition(".")
-
-    def changed(old: Value) -> Value:
-        if isinstance(old, Items):
-            return like(old, [changed(item) for item in old])
-        parts = old if isinstance(old, Fields) else NESTED[name].long(old)
-        return like(old, {**parts, part: value})
-
-    result = {key: old for key, old in fields.items() if key != INSTEAD.get(name)}
-    result[name] = changed(fields.get(name, like(value, {}))) if part else value
-    return result
+    if isinstance(old, Items):
+        return like(old, [_with(item, path, new) for item in old])
+    return like(old, {**in_full(name, old), part: new})
 
 
 def _experiment(
@@ -274,12 +240,15 @@ def _experiment(
     """Read one experiment over the defaults, with what options change; after problems
     it has no cells.
     """
-    problems, before, effects = reader.problems, reader.problems.count, reader.effects
+    problems, before = reader.problems, reader.problems.count
     own = problems.fields(node, KNOWN)
-    fields = _over_defaults(own, defaults)
+    fields = own | over(defaults, own)
     notes = _replaced(name, own, defaults)
+    fields = over(fields, {path: changes[path] for path in changes if "." not in path})
     for path, value in changes.items():
-        fields = _with(fields, path, value)
+        field, _, part = path.partition(".")
+        if part:
+            fields[field] = _with(fields.get(field, like(value, {})), path, value)
     outline = _outline(fields, node, problems)
     lists = {rule: fields.get(rule, like(node, [])) for rule in ("exclude", "when")}
     for value in lists.values():
@@ -292,25 +261,17 @@ def _experiment(
     for field, value in fields.items():
         if field in FIELDS:
             axes[field] = reader.choices(field, value)
-    reader.effects = dict(effects)
     cells: dict[Settings, Cell] = {}
     if problems.count == before:
         cells = reader.expand(axes, exclude, when, node)
-    if set(PATHS) & changes.keys():
-        # What is in the file is meant for other values than those of options.
-        of_options = {}
-        for key, effect in reader.effects.items():
-            if effect[0].place.source.startswith("--"):
-                of_options[key] = effect
-        reader.effects = effects | of_options
-    elif cells:
+        if not cells and problems.count == before:
+            problems.add(node, "has no cell left; exclude drops them all")
+    if cells and changes.keys().isdisjoint(PATHS):
         rules = {"exclude": exclude, "when": [change.condition for change in when]}
         for rule, conditions in rules.items():
             if rule in own:
                 _check_conditions(conditions, problems)
         _check_choice(outline.table, cells, fields, problems)
-    if problems.count > before:
-        reader.effects = effects
     return Experiment(
         name,
         **dict(outline),
@@ -320,43 +281,25 @@ def _experiment(
     )
 
 
-def _over_defaults(own: Fields, defaults: Fields) -> dict[str, Value]:
-    """Return the fields of an experiment, and the default ones that they do not
-    replace.
-    """
-    fields: dict[str, Value] = dict(own)
-    replaced = {INSTEAD[field] for field in own if field in INSTEAD}
-    for field, value in defaults.items():
-        if field not in own and field not in replaced:
-            fields[field] = value
-    return fields
-
-
 def _replaced(name: str, own: Fields, defaults: Fields) -> tuple[str, ...]:
     """Return a note on each field of which an experiment leaves out parts that the
     defaults give.
     """
     notes = []
-    for field in own.keys() & defaults.keys():
-        parts, default = _long(field, own[field]), _long(field, defaults[field])
-        left_out = [part for part in default if part not in parts]
-        if field in ("data", "model") or not parts or not left_out:
+    for field in own.keys() & defaults.keys() & NESTED.keys() - {"data", "model"}:
+        if isinstance(own[field], Items):
             continue
-        words = [f"{part}: {shown(default[part])}" for part in left_out]
-        place = f"{own[field].place}: {name}.{field}"
-        notes.append(
-            f"{place}: replaces the whole field of defaults, also {', '.join(words)}"
-        )
+        parts = in_full(field, own[field])
+        lost = []
+        for part, value in in_full(field, defaults[field]).items():
+            if part not in parts:
+                lost.append(f"{part}: {shown(value)}")
+        if parts and lost:
+            notes.append(
+                f"{own[field].place}: {name}.{field}: replaces the whole field of "
+                f"defaults, also {', '.join(lost)}"
+            )
     return tuple(sorted(notes))
-
-
-def _long(field: str, value: Value) -> Mapping[str, Value]:
-    """Return the parts that a value gives to a nested field; of a list, none."""
-    if isinstance(value, Fields):
-        return value if field in NESTED or field == "table" else {}
-    if isinstance(value, Scalar) and field in NESTED and NESTED[field].short:
-        return NESTED[field].long(value)
-    return {}
 
 
 def _check_conditions(conditions: Iterable[Condition], problems: Problems) -> None:
@@ -375,12 +318,8 @@ def _check_choice(
     rows = [cell.row() for cell in cells]
     for setting in table.choose:
         columns = parts_of(setting)
-        varying = [
-            column
-            for column in columns
-            if len({text_of(row[column]) for row in rows}) > 1
-        ]
-        if not varying:
+        values = {tuple(text_of(row[column]) for column in columns) for row in rows}
+        if len(values) == 1:
             node: Any = fields["table"]
             message = f"{columns[0]} has one value, and there is nothing to choose"
             problems.add(node["choose"], f"{message}; give it several")
@@ -428,18 +367,18 @@ def _linked(
             if source not in experiments:
                 hint = did_you_mean(source, experiments)
                 problems.add(place, f"there is no experiment {source[:60]}{hint}")
-    linked: dict[str, Experiment] = {}
     try:
-        for name in TopologicalSorter(sources).static_order():
-            if name in experiments:
-                known = [source for source in sources[name] if source in linked]
-                first = tuple(linked[source] for source in known)
-                linked[name] = replace(experiments[name], sources=first)
+        order = [*TopologicalSorter(sources).static_order()]
     except CycleError as error:
-        for source, name in pairwise(error.args[1]):
-            message = f"starts from {source}, which starts from {name} in the end"
-            problems.add(sources[name][source], message)
+        first, second, *_ = circle = error.args[1]
+        message = f"starts from itself in the end: {' before '.join(circle)}"
+        problems.add(sources[second][first], message)
         return experiments
+    linked: dict[str, Experiment] = {}
+    for name in order:
+        if name in experiments:
+            known = [linked[source] for source in sources[name] if source in linked]
+            linked[name] = replace(experiments[name], sources=tuple(known))
     return {name: linked[name] for name in experiments}
 
 

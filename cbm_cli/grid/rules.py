@@ -100,51 +100,46 @@ def conflicts(s: Any) -> Iterator[Conflict]:
 def _of_length(s: Any) -> Iterator[Conflict]:
     if bool(s.updates) == bool(s.epochs):
         message = "give the length of training as either updates or epochs"
-        yield Conflict("", message)
+        yield Conflict("epochs", message)
 
 
 def _of_layers(s: Any) -> Iterator[Conflict]:
     kind, hidden, layers = s.model.kind, s.model.hidden, s.model.layers
-    if hidden == "half" and kind != "auto-encoder":
-        message = f"half is for auto encoders; give the {kind} a number of units"
-        yield Conflict("model.hidden", message)
-    if kind == "rbm" and layers > 2:
-        message = f"an rbm has one hidden layer, not {hidden}; a dbm has several"
-        yield Conflict("model.hidden", message)
-    if kind == "dbm" and layers == 2:
-        remedy = f"write kind: rbm, or [{hidden}, {hidden}]"
-        message = f"a dbm has several hidden layers; {remedy}"
+    fits = {
+        "rbm": layers == 2 and hidden != "half",
+        "dbm": layers > 2,
+        "auto-encoder": True,
+    }
+    if not fits[kind]:
+        message = (
+            "an rbm has one hidden layer, as 500, a dbm several, as 500-500, and half "
+            f"is for auto encoders; this {kind} has {hidden}"
+        )
         yield Conflict("model.hidden", message)
 
 
 def _of_rate(s: Any) -> Iterator[Conflict]:
     rate = s.learning_rate
-    if rate.decay and not rate.every:
-        yield Conflict("learning_rate.decay", "also needs every: 10 epochs")
-    if rate.every and not rate.decay:
-        yield Conflict("learning_rate.every", "also needs decay: 0.9")
+    message = "a rate decays or changes in steps; give decay and every, or steps"
     if rate.steps and rate.decay:
-        message = "a rate decays or changes in steps; give decay and every, or steps"
         yield Conflict("learning_rate.steps", message)
+    elif rate.decay and not rate.every:
+        yield Conflict("learning_rate.decay", message)
+    elif rate.every and not rate.decay:
+        yield Conflict("learning_rate.every", message)
 
 
 def _of_offsets(s: Any) -> Iterator[Conflict]:
     kind, scheme = s.model.kind, s.scheme
     if len(scheme.letters) != s.model.layers:
         letters = count(len(scheme.letters), "letter")
-        message = (
-            f"offset scheme {s.offsets} has {letters}; this {kind} needs "
-            f"{s.model.layers}"
-        )
-        if s.offsets == "0":
-            message += '; in JSON write "00" in quotes'
+        message = f"{s.offsets} has {letters}; this {kind} needs {s.model.layers}"
         yield Conflict("offsets", message)
     if kind == "auto-encoder" and scheme.needs_model:
-        of_model = [letter for letter in LETTERS if LETTERS[letter].needs_model]
-        others = [letter for letter in LETTERS if letter not in of_model]
+        others = [letter for letter in LETTERS if not LETTERS[letter].needs_model]
         message = (
-            f"auto encoders have no model mean ({', '.join(of_model)}), as in "
-            f"{s.offsets}; write {', '.join(others[:-1])} or {others[-1]}"
+            f"{s.offsets} needs a model mean, which auto encoders do not have; write "
+            f"letters of {', '.join(others)}"
         )
         yield Conflict("offsets", message)
     is_data_mean = scheme.rows[0].is_data_mean
@@ -220,21 +215,17 @@ def _other_scheme(s: Any, letter: str) -> Conflict:
 
 
 def _of_evaluation(s: Any) -> Iterator[Conflict]:
-    kind, method, metric = s.model.kind, s.evaluate.method, s.early_stopping.metric
-    if kind == "auto-encoder" and method in ("exact", "ais"):
-        remedy = "write method: cost"
-        message = f"an auto encoder has no likelihood, which {method} is about"
-        yield Conflict("evaluate", f"{message}; {remedy}")
-    if metric:
-        is_pseudo = s.evaluation == "pseudo"
-        watches_pseudo = metric == "pseudo-likelihood"
-        if s.evaluation == "none" or watches_pseudo != is_pseudo:
-            method_used = f"the method of evaluate is {s.evaluation}"
-            message = f"{metric} is not evaluated; {method_used}"
-            yield Conflict("early_stopping.metric", message)
-    if kind != "rbm" and method == "pseudo":
-        message = f"method pseudo is for RBMs; the model is of kind {kind}"
+    kind, method, metric = s.model.kind, s.evaluation, s.early_stopping.metric
+    methods = {
+        "rbm": ("none", "exact", "ais", "pseudo"),
+        "dbm": ("none", "exact", "ais"),
+        "auto-encoder": ("none", "cost"),
+    }
+    if method not in methods[kind]:
+        remedy = f"write method: {' or '.join(methods[kind])}"
+        message = f"method {method} is not for models of kind {kind}; {remedy}"
         yield Conflict("evaluate", message)
-    if kind != "auto-encoder" and method == "cost":
-        remedy = f"write exact or ais for the {kind}"
-        yield Conflict("evaluate", f"method cost is for auto encoders; {remedy}")
+    watches_pseudo = metric == "pseudo-likelihood"
+    if metric and (method == "none" or watches_pseudo != (method == "pseudo")):
+        message = f"{metric} is not evaluated; the method of evaluate is {method}"
+        yield Conflict("early_stopping.metric", message)

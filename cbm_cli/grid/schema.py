@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
+from cbm_cli.datasets.fields import Frozen
 from cbm_cli.datasets.published import SOURCES
-from cbm_cli.grid.fields import Frozen
 from cbm_cli.grid.read import NAME, Outline
 from cbm_cli.grid.settings import Settings
 from cbm_cli.text import WHOLE

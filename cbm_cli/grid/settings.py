@@ -3,7 +3,7 @@ are made of cells.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -25,17 +25,17 @@ from cbm_cli.choices import Statistic
 from cbm_cli.datasets.fields import (
     Count,
     FileName,
+    Frozen,
     NotNegative,
     Positive,
     WholeNumber,
     about,
     whole,
 )
-from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.spec import Data
 from cbm_cli.errors import CbmError, FieldError
 from cbm_cli.grid.fields import (
     Fraction,
-    Frozen,
     Interval,
     Open,
     Parts,
@@ -54,7 +54,7 @@ from cbm_cli.grid.names import (
 )
 from cbm_cli.grid.rules import conflicts, needs
 from cbm_cli.grid.source import Value
-from cbm_cli.text import CONTROL, WHOLE, did_you_mean, shortened, whole_numbers
+from cbm_cli.text import CONTROL, WHOLE, did_you_mean, whole_numbers
 
 RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
     "log_likelihood": ("log_likelihood",),
@@ -78,14 +78,6 @@ IN_MANIFEST = "manifest"  # context in which settings are written and read again
 OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
 
-class Data(DataSpec, Frozen):  # type: ignore[misc]  # serialisers may take info, or not
-    """A data set by name, or one read from files; paths are relative to the grid's
-    folder.
-    """
-
-    short = ("name",)
-
-
 # The machine
 
 
@@ -97,13 +89,8 @@ def _sizes(value: object) -> int | str:
     text = "-".join(map(str, layers)).strip()
     if text == "half":
         return "half"
-    try:
-        sizes = whole_numbers(text.split("-"), "sizes", 1)
-    except ValueError:
-        name = "a mapping" if isinstance(value, dict) else shortened(text)
-        form = "one per hidden layer, as in 500 or 500-500"
-        message = f"must be whole numbers of 1 or more, {form}, not {name}"
-        raise ValueError(message) from None
+    what = "sizes of hidden layers, as 500 or 500-500,"
+    sizes = whole_numbers(text.split("-"), what, 1)
     return sizes[0] if len(sizes) == 1 else "-".join(map(str, sizes))
 
 
@@ -150,27 +137,24 @@ def _steps(match: re.Match) -> str:
     rates = [float(step[1]) for step in steps]
     firsts = whole_numbers([step[2] for step in steps], "steps")
     units = {step[3] for step in steps}
-    if not all(0 < rate < float("inf") for rate in rates):
-        raise ValueError("rates must be finite and greater than 0")
-    if len(units) > 1:
-        raise ValueError("count all steps in updates, or all in epochs")
-    if any(not first < second for first, second in pairwise([0, *firsts])):
-        raise ValueError(
-            "steps must come one after the other, each 1 or more after the one before"
-        )
+    is_rising = all(first < second for first, second in pairwise([0, *firsts]))
+    is_finite = all(0 < rate < float("inf") for rate in rates)
+    if not (is_rising and is_finite and len(units) == 1):
+        raise ValueError(_STEPS)
     (unit,) = units
     pairs = zip(rates, firsts, strict=True)
     texts = [f"{rate:.12g} from {interval_text(first, unit)}" for rate, first in pairs]
     return " + ".join(texts)
 
 
+_STEPS = (
+    "write rates above 0 and where they begin, from 1 on, one after the other, all in "
+    "updates or all in epochs, as in 0.01 from 100 epochs + 0.001 from 200 epochs"
+)
 _STEP = rf"([0-9.][0-9.eE_+-]*)\s+from\s+({WHOLE})\s+(update|epoch)s?"
 Steps: Any = text_of_form(
     rf"{_STEP}(?:\s+\+\s+{_STEP})*",
-    (
-        "write rates and where they begin, as in 0.01 from 100 epochs + 0.001 from 200 "
-        "epochs"
-    ),
+    _STEPS,
     _steps,
 )
 
@@ -192,16 +176,14 @@ class LearningRate(Frozen):
         None, "Later rates: 0.01 from 100 epochs + 0.001 from 200 epochs"
     )
 
-    @model_serializer
-    def _dump(self, info: SerializationInfo) -> Any:
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Callable[[Any], dict], info: SerializationInfo) -> Any:
         """Return a number, or text as tables show it; in a manifest, the fields."""
         if self.constant:
             return self.start
         if info.context != IN_MANIFEST:
             return str(self)
-        fields = {"start": self.start, "decay": self.decay, "every": self.every}
-        fields["steps"] = self.steps
-        return {name: field for name, field in fields.items() if field is not None}
+        return {name: part for name, part in dump(self).items() if part is not None}
 
     def __str__(self) -> str:
         """The rate as tables show it."""
@@ -424,10 +406,8 @@ class Record(Frozen):
     def windows(self) -> tuple[tuple[int, int], ...]:
         """First and last update of each window."""
         spans: list[str] = self.window.split("+") if self.window else []
-        return tuple(
-            (int(first), int(last))
-            for first, _, last in (span.partition("-") for span in spans)
-        )
+        ends = [span.split("-") for span in spans]
+        return tuple((int(first), int(last)) for first, last in ends)
 
 
 # A cell
@@ -518,12 +498,10 @@ class Settings(Frozen):
         why.
         """
         unused: dict[str, str] = {}
-        machine = f"{self.model.kind} {self.model.hidden}"
-        cell = f"{machine}, {self.offsets}, {self.sampler_name}"
         for need in needs(self):
             if need.holds:
                 continue
-            reason = f"has no effect: it is for {need.what}; this is {cell}"
+            reason = f"has no effect: it is for {need.what}"
             for name in need.fields:
                 for path in paths_of(name):
                     if self.value(path) != default_of(path):
@@ -672,10 +650,9 @@ def _seed_of(base: int, number: int) -> int:
     """The seed of the trials of one number in all experiments of one seed."""
     import numpy as np
 
-    # Both as two words of 32 bits: SeedSequence takes a longer number for more words,
-    # which others have.
-    low = [base & 0xFFFFFFFF, number & 0xFFFFFFFF]
-    words = [*low, (base >> 32) & 0xFFFFFFFF, (number >> 32) & 0xFFFFFFFF]
+    # Both as two words of 32 bits, low ones first: SeedSequence takes a longer number
+    # for more words, which others have.
+    words = np.array([base, number], "<u8").view("<u4").reshape(2, 2).T.ravel()
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
 
 
@@ -712,21 +689,24 @@ def parts_of(name: str) -> list[str]:
     return [column for column in COLUMNS if column.startswith(f"{name}_")]
 
 
+def only_meant(name: str, known: Collection[str]) -> str:
+    """Return the known column, or field, that a name means; FieldError for none and for
+    several.
+    """
+    names = meant(name, known)
+    if not names:
+        raise FieldError(f"there is no {name}{did_you_mean(name, known)}")
+    if len(names) > 1:
+        raise FieldError(f"several are called {name}; name one of {', '.join(names)}")
+    return names[0]
+
+
 def _setting(text: str) -> str:
     """Return the column that a name means, or the name of a setting of several
     columns.
     """
     name = text.replace(".", "_")
-    if name in NESTED:
-        return name
-    columns = meant(text, COLUMNS)
-    if not columns:
-        raise FieldError(f"there is no column {text}{did_you_mean(name, COLUMNS)}")
-    if len(columns) > 1:
-        raise FieldError(
-            f"several columns are called {text}; name one of {', '.join(columns)}"
-        )
-    return columns[0]
+    return name if name in NESTED else only_meant(text, COLUMNS)
 
 
 def _listed(names: object) -> object:

@@ -21,25 +21,7 @@ MAX_VALUES = 100_000
 _HALF = re.compile(
     "[\ud800-\udfff]"
 )  # of a character: a surrogate, which no encoding has
-_NO_BLANK = re.compile(
-    r"[\s-]*(\w+):[^\s:/\\]"
-)  # after the colon of a field, as in sampler:CD-1
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
-_TAB = "found character '\\t' that cannot start any token"
-_REMEDIES = {  # by how YAML's complaint begins
-    _TAB: "write spaces in place of tabs",
-    "found character": "quote a text that begins with it",
-    "mapping values are not allowed here": (
-        "quote a text that has a colon, or check the indentation"
-    ),
-    "but found another document": "write one document, without ---",
-    "expected <block end>": "check the indentation",
-    "could not find expected ':'": (
-        "write a colon and a blank after the name of a field"
-    ),
-    "expected ',' or": "close the bracket, or separate its items by commas",
-    "found unexpected end of stream": "close the quote",
-}
 # What begins at a line of its own
 _BEGUN = re.compile("while (scanning a (simple key|quoted)|parsing a flow)")
 
@@ -115,8 +97,11 @@ class Problems:
 
     def add(self, value: Value, message: str, inner: str = "") -> None:
         """Add a problem of a value, or of the field ``inner`` that it lacks."""
-        if isinstance(value, Scalar) and "[" not in message:
-            message += _hint_on_commas(value)
+        if isinstance(value, Scalar) and re.search(r"\S,|, *\S", value):
+            message += (
+                f"; write several values as [{shortened(value)}], and numbers without "
+                "commas, as 1000 or 0.5"
+            )
         self.count += 1
         path = ".".join(filter(None, (*value.path, inner))).removeprefix("experiments.")
         self._lines.add((value.place, path, message))
@@ -176,19 +161,6 @@ class Problems:
             lines.append(harmless(line, kept=""))
         if lines:
             raise CbmError("\n".join(lines))
-
-
-def _hint_on_commas(text: str) -> str:
-    """Return what to write in place of a text with commas."""
-    if re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+", text):
-        return f"; write it without commas: {text.replace(',', '')}"
-    if not re.search(r"\S,|, *\S", text):
-        return ""
-    values = ", ".join(re.split(", *", shortened(text)))
-    hint = f"; several values are a list: [{values}]"
-    if re.fullmatch(r"-?\d+,\d+", text):
-        return f"; write a decimal point, {text.replace(',', '.')}{hint}"
-    return hint
 
 
 def _hint_on_field(name: str, names: Collection[str]) -> str:
@@ -258,28 +230,18 @@ def load(text: str, name: str, problems: Problems) -> Value:
     except yaml.reader.ReaderError as error:
         line, complaint = text[: error.position].count("\n"), error.reason
     except yaml.MarkedYAMLError as error:
-        line, complaint = _complaint(error, text)
+        mark = error.problem_mark or error.context_mark
+        if error.context_mark and _BEGUN.match(error.context or ""):
+            mark = error.context_mark
+        line, complaint = mark.line, error.problem
     except RecursionError:
         problem = "is nested too deeply, or contains an alias of itself"
         raise CbmError(f"{name}: {problem}") from None
-    raise CbmError(f"{Place(name, line + 1)}: is not YAML: {complaint}")
-
-
-def _complaint(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    """Return the line, from 0, at which to look first, and what is wrong there."""
-    mark = error.problem_mark or error.context_mark
-    if error.context_mark and _BEGUN.match(error.context or ""):
-        mark = error.context_mark
-    if error.problem != _TAB:
-        lines = text.splitlines()
-        for line in (mark.line, mark.line - 1):
-            match = _NO_BLANK.match(lines[line]) if 0 <= line < len(lines) else None
-            if match is not None:
-                return line, f"write a blank after the colon of {match[1]}"
-    for start, remedy in _REMEDIES.items():
-        if error.problem.startswith(start):
-            return mark.line, f"{error.problem}; {remedy}"
-    return mark.line, error.problem
+    raise CbmError(
+        f"{Place(name, line + 1)}: is not YAML: {complaint}; check brackets, quotes "
+        "and the indentation, which has no tabs; write a blank after each colon, and "
+        "texts with colons or marks in quotes"
+    )
 
 
 class _Values:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.loading import load_again, load_source
-from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.spec import Data
 from cbm_cli.errors import CbmError, FieldError, IncompleteError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import read_machine
@@ -253,7 +253,7 @@ def _by_name(results: Results | None, name: str, look: Look, options: Options) -
 
 
 @cache
-def data_of(folder: Path, spec: DataSpec) -> Dataset:
+def data_of(folder: Path, spec: Data) -> Dataset:
     """Return the data set of a cell; FieldError without its files, or if they have
     changed.
     """

@@ -291,37 +291,35 @@ BAD = {
         (b"# nothing\n", ""),
         ("größe,b\n0,1\n".encode("latin-1"), "UTF-8|CSV"),
         (b"0,1\n1,\0\0\n", "NPY|NPZ|MAT (up to -v7)|IDX"),
-        (b"a,b\n", "a,b"),
-        (b"a,b\nyes,no\nno,yes\n", "line 2, column 1 (a) is yes|numbers, as 0 and 1"),
+        (b"a,b\n", "a, b"),
+        (b"a,b\nyes,no\nno,yes\n", "line 2, column 1 (a) is yes|numbers, as 0, 1"),
         (b"sep=;\na;b\n0;1\n", "line 1 (sep=;)|separator|Excel|remove this line"),
         (b"a\n0\nsep=;\n", "line 3, column 1 (a) is sep=;"),  # which is no first line
         (b"# x\nsep=\t\n0\t1\n", "line 2 (sep=)|Excel"),
         (b'"sep=,"\n0,1\n', "line 1|Excel"),
-        (b"0,3;0,8\n0,1;0,9\n", "line 1, column 1 is 0,3|0,8|decimal point, as 0.3"),
-        (b"a;b\n0,3;0,8\n1,0;0\n", "line 2, column 1 (a) is 0,3|decimal point"),
-        (b"0,3 0,8\n0,1 0,9\n", "line 1, column 2 is 0,8|decimal point"),
-        (b"0,3\t0,8\n0,1\t0,9\n", "line 1, column 2 is 0,8|decimal point"),
+        (b"0,3;0,8\n0,1;0,9\n", "line 1, column 1 is 0,3|0,8|0.3|without commas"),
+        (b"a;b\n0,3;0,8\n1,0;0\n", "line 2, column 1 (a) is 0,3|without commas"),
+        (b"0,3\t0,8\n0,1\t0,9\n", "line 1, column 2 is 0,8|without commas"),
         (b'a,b\n"1,000","2,000"\n"3,000","4,000"\n', "1,000|or 1000|commas"),
-        (b"a,b\n10%,20%\n5%,6%\n", "10%|decimal point|%"),
+        (b"a,b\n10%,20%\n5%,6%\n", "10%|without commas, %"),
         (b"a,b,c\n0,1,0\n1,1,0\nTotal,2,0\n", "line 4 is Total|remove it"),
         (b"n,a,b\nx,0,1\ny,1,0\nSum,1,1\n", "line 4 is Sum|remove", {"drop": "n"}),
         (b"a,b\nmm,kg\n0,1\n1,0\n", "line 2, column 1 (a) is mm|units of measurement"),
         (b"a,b\n0,1\n1,0\n", "line 1|names|header: true", {"header": False}),
         (b"a,b\n,kg\n0,1\n1,0\n1,1\n", "line 2, column 2 (b)|measurement|1 gap"),
-        (b"a,b\n0,1\n1,x\n1,0\n", "line 3, column 2 (b) is x|in line 3, or remove it"),
-        (b"a,b\n0,1\n1,x\n1,0\n0,x\n1,1\n", "line 3, column 2 (b)|such lines"),
-        (b"a,b,,\n0,1,,\n1,0,,\n", "column 3, 4 holds nothing|drop: [3, 4]"),
-        (b"a,b,c\n0,yes,1\n1,no,0\n", "column 2 (b) is yes|0 and 1, for no, yes"),
+        (b"a,b\n0,1\n1,x\n1,0\n", "line 3, column 2 (b) is x|remove lines"),
+        (b"a,b,,\n0,1,,\n1,0,,\n", "column 3, 4|is empty|drop: [3, 4]"),
+        (b"a,b,c\n0,yes,1\n1,no,0\n", "column 2 (b) is yes|numbers, as 0, 1"),
         (b"a,b\n0,12:30\n1,12:31\n", "drop: [b]"),  # times are no units
         (b"a,b,c\n0,1,1\n,1,0\n1,,\n0,0,0\n", "3 gaps|2 of 4"),
         (b"a,b\n0,1\n# end\n", "line 3|1 column,|2"),
-        (b"a,b,c\n0,1,\n1,0,\n", "drop: [c]; 2 gaps"),
+        (b"a,b,c\n0,1,\n1,0,\n", "line 2, column 3 (c) is a gap|drop: [c]"),
         (b"id,a,species,b\n1,,setosa,1\n2,0,setosa,1\n", "drop: [id, species]"),
         (
             b"a\tb\tc\n1\t\t0\n\t1\t0\n0\t1\t1\n",
             "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)",
         ),
-        (b"a,b,c\n0,0,0\n" + b",,\n" * 15, "45 gaps|line 6, column 1 (a)|35 more"),
+        (b"a,b,c\n0,0,0\n" + b",,\n" * 15, "line 3, column 1 (a)|45 gaps|15 of 16"),
         (b"0,1,0\n1,1,0\n1,1", "line 3|2|3|cut"),
         (b"0,1,0\n1,1,0\n1,1,0,1\n", "separator"),
         (b"a,b,c\n0,1\n1,0\n", "3|2"),
@@ -334,8 +332,8 @@ BAD = {
         (arrays(np.zeros((12, 5, 4, 3))), "(12, 5, 4, 3)"),  # pictures with colors
         (arrays(np.array([[{}]], dtype=object)), ""),
         (arrays(train=ROWS)[:-40], "damaged"),
-        (arrays(a=ROWS, b=ROWS), "a 20 x 6|b 20 x 6|train, valid, test"),
-        (arrays(train=ROWS, valid=ROWS, val=ROWS[:3]), "train|val 3 x 6"),
+        (arrays(a=ROWS, b=ROWS), "a (20, 6)|b (20, 6)|train, valid, test"),
+        (arrays(train=ROWS, valid=ROWS, val=ROWS[:3]), "train|val (3, 6)"),
         (arrays(test=ROWS), "train|test"),
         (
             arrays(train=ROWS, names=np.array(["a", "b"])),
@@ -346,9 +344,9 @@ BAD = {
             mat(train=np.zeros((5, 4, 12))),
             "reshape(x, [], n)",
         ),  # MATLAB counts pictures last
-        (packed(idx(ROWS) + b"\0"), "IDX|121|120"),
+        (packed(idx(ROWS) + b"\0"), "121|(20,6)|damaged"),
         (bytes((0, 0, 13, 2)) + bytes(99), "IDX"),
-        (idx(ROWS.reshape(5, 4, 3, 2)), "IDX|1 to 3"),
+        (idx(ROWS.reshape(5, 4, 3, 2)), "(5, 4, 3, 2)"),
         (b"PAR1" + bytes(99), ""),
         (b"1 1:1 a:1\n", "line 1|a:1"),
         (b"1 0:1 1:1\n", "line 1|0|1"),
@@ -364,6 +362,7 @@ BAD = {
             for number in (0, 1, "0", "1", 2.0)
         ),
         (b"1,000;2,000\n3;4\n", "1,000, 2,000|header: true|0.3 or 1000"),
+        (b"0,3 0,8\n0,1 0,9\n", "0, 3 0, 8|no commas|0.3"),
         (LIBSVM, "no effect|remove", {"header": False}),
     ],
     "drop": [
@@ -382,10 +381,7 @@ BAD = {
     ],
     "binarise": [
         (with_value(0.5), "row 2, column 3|0.5|binarise: threshold"),
-        (
-            arrays(-ROWS.astype(int)),
-            "-1|add a number",
-        ),  # no threshold has values above it
+        (arrays(-ROWS.astype(int)), "-1|-1 to 0|threshold: 0"),
         (lines(GREY_16), "row 1, column 3|2", {"scale": 16}),
     ],
     "scale": [
@@ -397,7 +393,7 @@ BAD = {
         ),
         (lines(GREY_16), "scale: 16|threshold: 8", {"binarise": "threshold"}),
         *(
-            (content, "reach 16|scale: 16", {"binarise": binarise})
+            (content, "0 to 16|scale: 16", {"binarise": binarise})
             for content in (arrays(DIM), arrays(DIM * 1.0), arrays(x=DIM))
             for binarise in ("none", "threshold", "sample")
         ),

@@ -75,10 +75,9 @@ def test_sampler_reads_as_numbers_and_prints_one_way():
 
 def test_other_text_is_refused_with_what_was_meant():
     for kind, texts, named in (
-        (Scheme, ["ddbs", "dds", "ddls"], " s;"),
         (
             Scheme,
-            ["dd^b^l", "dd^b^b", "dd_s_s", "dd^x", "dd _s", "^b", ""],
+            ["ddbs", "dds", "dd^b^l", "dd^b^b", "dd_s_s", "dd^x", "dd _s", "^b", ""],
             "0 none, d data mean",
         ),
         (Sampler, ["PT_0", "PT_1", "PT_1-3"], " 2 "),
