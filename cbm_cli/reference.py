@@ -553,9 +553,9 @@ def ais_step(
 
     The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (W'x
     + c)_j)): at 0 there are independent units with biases ``base`` (N,), at 1 there is
-    theta. Downwards the steps are those of reverse AIS. Rows come as x W, (R, M);
-    returns x (R, N) and x W after a sweep, h then x, that leaves f_here invariant, and
-    what is added to each log weight, log f_there(x) - log f_here(x), (R,).
+    theta. Rows come as x W, (R, M); returns x (R, N) and x W after a sweep, h then x,
+    that leaves f_here invariant, and what is added to each log weight, log f_there(x) -
+    log f_here(x), (R,).
     """
     (W, b, c), (here, there) = theta, betas
     h = draw(mean_of(to_h, c, here), u_h)

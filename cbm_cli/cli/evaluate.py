@@ -226,10 +226,9 @@ def _lines_of(answer: Mapping[str, Any]) -> list[str]:
         lines.append(("", f"{answer['effective_sample_size']:.1f} effective runs"))
         at_least = f"{answer['log_z_at_least']:.6f} at least"
         lines.append(("", f"{at_least}, proved in {answer['precision']}"))
-    if "reverse_log_z" in answer:
-        error = answer["reverse_log_z_standard_error"]
-        value = f"{answer['reverse_log_z']:.6f} ± {error:.6f}"
-        lines.append(("reverse log Z", f"{value} (from exact samples downwards)"))
+    if "log_z_at_most" in answer:
+        at_most = f"{answer['log_z_at_most']:.6f} at most"
+        lines.append(("", f"{at_most}, by a sum over all states"))
     for name, words in _QUANTITIES.items():
         quantity = answer.get(name)
         if quantity:
@@ -381,7 +380,7 @@ def _note_doubtful(store: Store, trials: Iterable[Evaluated]) -> None:
         doubtful += any(trial.columns[flag] for flag in flags)
     if doubtful:
         what = f"the estimate of log Z of {count(doubtful, 'trial')}"
-        why = "rests on too few runs, or a proved bound or reverse AIS disproves it"
+        why = "rests on too few runs, or a proved bound disproves it"
         note(f"warning: {store.experiment}: {what} {why}")
 
 

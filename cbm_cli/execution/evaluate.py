@@ -24,7 +24,7 @@ from cbm_cli.results.writer import Writer, check_place
 
 _QUANTITIES = ("log_likelihood", "lower_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
-_OF_MACHINE = (*OF_MACHINE, "reverse_log_z", "doubtful")
+_OF_MACHINE = (*OF_MACHINE, "log_z_at_most", "doubtful")
 
 
 @dataclass(frozen=True)

@@ -74,18 +74,26 @@ def log_z_at_least(
     """
     points = _heaviest_rows(machine, rows, unit)
     states = _known_states(machine, ends, points)
-    proofs = [_log_sum(machine, states[:_HEAVIEST])]
+    proofs = [_log_sum(machine, states[:_HEAVIEST]), by_all_states(machine)[0]]
     if machine.is_deep and unit == 1:
         # a row lacks the deep units, so it is not a state of x
         proofs.append(_log_sum(machine, points))
-    if min(machine.W.shape) <= _LISTED_BITS:
-        margin = _ROUNDING_OF_SUM * rounding(machine)
-        proofs.append(log_partition(*machine.plain) - margin)
-    else:
+    if min(machine.W.shape) > _LISTED_BITS:
         starts = np.vstack([ends, states[: len(ends)]])
         margin = _ROUNDING_OF_MEANS * rounding(machine)
         proofs.append(log_z_by_means(machine, starts) - margin)
     return max(proofs)
+
+
+def by_all_states(machine: Flat) -> tuple[float, float]:
+    """Limits of log Z by the sum over all states of the smaller side, if that has few
+    units.
+    """
+    if min(machine.W.shape) > _LISTED_BITS:
+        return -np.inf, np.inf
+    log_z = log_partition(*machine.plain)
+    margin = _ROUNDING_OF_SUM * rounding(machine)
+    return log_z - margin, log_z + margin
 
 
 def _heaviest_rows(machine: Flat, rows: Sequence[Scored], unit: float) -> Array:

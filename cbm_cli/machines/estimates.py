@@ -1,6 +1,6 @@
 """Estimates of log Z and of log-likelihoods by annealing, with their errors.
 
-AIS: Salakhutdinov & Murray 2008. Reverse AIS: Burda, Grosse & Salakhutdinov 2015.
+AIS: Salakhutdinov & Murray 2008.
 """
 
 import time
@@ -54,7 +54,6 @@ class Estimate:
     # log of the mean weight -+ 3 of its standard errors; may start at -inf
     interval: tuple[float, float]
     effective_sample_size: float  # (sum w)^2 / sum w^2
-    runs: int
 
 
 def apart(first: Sequence[float], second: Sequence[float]) -> bool:
@@ -98,28 +97,21 @@ def base_rate(mean: NDArray[np.float64], rows: int) -> Array:
     return logit((mean * rows + 0.5) / (rows + 1)).astype(np.float32)
 
 
-def summarise(
-    log_weights: NDArray[np.float64], log_z_base: float, sign: int = 1
-) -> Estimate:
-    """Turn log weights into an estimate of log Z; sign -1 for weights of the reverse
-    path (1/Z).
-    """
+def summarise(log_weights: NDArray[np.float64], log_z_base: float) -> Estimate:
+    """Turn log weights into an estimate of log Z."""
     top = log_weights.max()
     weights = np.exp(log_weights - top)
-    runs = weights.size
-    mean, error = weights.mean(), np.nan
-    if runs > 1:
-        error = weights.std(ddof=1) / np.sqrt(runs)
+    mean = weights.mean()
+    error = weights.std(ddof=1) / np.sqrt(weights.size)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = float(np.log(max(mean - 3 * sign * error, 0.0)))
-        high = float(np.log(max(mean + 3 * sign * error, 0.0)))
-    at = log_z_base + sign * top
+        low = float(np.log(max(mean - 3 * error, 0.0)))
+        high = float(np.log(mean + 3 * error))
+    at = float(log_z_base + top)
     return Estimate(
-        log_z=float(at + sign * np.log(mean)),
+        log_z=float(at + np.log(mean)),
         standard_error=float(error / mean),
-        interval=(float(at + sign * low), float(at + sign * high)),
+        interval=(at + low, at + high),
         effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()),
-        runs=runs,
     )
 
 
@@ -154,16 +146,6 @@ def ais(
         machine, base, x, schedule(temperatures), seed, should_stop
     )
     return summarise(log_weights, log_z_of_base(base, machine[0].shape[1])), ends
-
-
-def reverse_ais(
-    machine: Plain, base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
-) -> Estimate:
-    """Estimate log Z from exact samples x (R, N) downwards; AIS tends to fall short,
-    this to exceed it.
-    """
-    _, log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
-    return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]), sign=-1)
 
 
 def walk(

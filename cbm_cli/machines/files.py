@@ -48,7 +48,7 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
     centered = machine.with_centered_biases()
     arrays = {"kind": np.array(machine.kind)}
     for name in _BY_LAYER:
-        first = 1 if name.startswith("decoder") else 0
+        first = int(name.startswith("decoder"))
         for layer, array in enumerate(getattr(centered, name), first):
             arrays[f"{name}_{layer}"] = array.copy()
     if machine.names:

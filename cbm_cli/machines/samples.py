@@ -1,5 +1,4 @@
-"""Samples of a Boltzmann machine: exact, or from chains by Gibbs sampling or parallel
-tempering.
+"""Samples of a Boltzmann machine, from chains by Gibbs sampling or parallel tempering.
 
 Given some units of x, a Boltzmann machine is a smaller one: what they add to the
 activations of h becomes a part of its biases. Rows are therefore completed by samples
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler
@@ -23,11 +22,9 @@ from cbm_cli.kernels.memory import Array, Rows
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.sampling import advance_chains, make_chains
 from cbm_cli.machines import streams
-from cbm_cli.machines.estimates import Plain
 from cbm_cli.machines.files import write_arrays
-from cbm_cli.machines.models import Flat, Side
+from cbm_cli.machines.models import Flat
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.reference import free_energy, states, visible_mean
 from cbm_cli.text import count as counted
 
 CHAINS = 100  # side by side, unless fewer samples are asked for
@@ -41,26 +38,6 @@ class Samples(NamedTuple):
     samples: Rows  # (n, n_0)
     means: Array  # (n, n_0) p(x = 1 | hidden)
     hidden: Rows  # (n, M'); in a deep machine the odd layers side by side
-
-
-def exact_samples(machine: Plain, count: int, seed: int) -> Array:
-    """Draw independent samples (count, N) of p(x): states of the smaller side by their
-    weights, then Eq. (5).
-
-    All 2^min(N, M) states are listed.
-    """
-    wide = Side(*machine).wide
-    lists_visible = len(wide.b) < len(wide.c)
-    side = wide if lists_visible else wide.turned
-    listed = states(len(side.b))
-    scores = [-free_energy(part, *side) for part in np.array_split(listed, 64)]
-    random = streams.generator(seed, streams.EXACT_SAMPLES)
-    p = softmax(np.concatenate(scores))
-    drawn = listed[random.choice(len(listed), size=count, p=p)]
-    if lists_visible:
-        return drawn.astype(np.float32)
-    means = visible_mean(drawn, wide.W, wide.b)
-    return (random.random(means.shape) < means).astype(np.float32)
 
 
 def parse_sampler(text: str) -> Sampler:
@@ -220,7 +197,7 @@ def _check_given(given: NDArray, width: int, place: str) -> None:
     """Raise CbmError unless each row (n, width) gives some units as 0 or 1, and leaves
     some as NaN.
     """
-    if given.ndim != 2 or given.shape[1] != width or not len(given):
+    if given.shape[1:] != (width,) or not len(given):
         shape = " x ".join(map(str, given.shape))
         raise CbmError(
             f"{place}: rows of {width} entries are needed, one for each visible "

@@ -9,13 +9,11 @@ import numpy as np
 START = 1  # initial weights
 CHAINS = 2  # initial states of the chains
 AIS_START = 3  # states that annealing starts from
-EXACT_SAMPLES = 4
 SUBSAMPLE = 5  # rows that are evaluated
 SAMPLES = 6  # of cbm sample
 UNITS = 8  # units that are drawn
 LAYERS = 10  # seeds of the layers of a pre-training
 EVALUATIONS = 11  # seeds of the evaluations during a training
-REVERSE = 12  # seed of reverse AIS
 GIVEN = 15  # seeds of rows whose free units are sampled
 
 

@@ -316,8 +316,8 @@ def _estimate_notes(cells: Cells) -> Iterator[str]:
     if doubtful:
         yield (
             f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer "
-            "than a tenth of the runs of AIS, or the proved bound or reverse AIS "
-            "disproves it: it may be off by more than its error."
+            "than a tenth of the runs of AIS, or a proved bound disproves it: it may "
+            "be off by more than its error."
         )
 
 

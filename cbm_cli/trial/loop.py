@@ -115,13 +115,12 @@ class _Course:
         should_pause: Callable[[], bool],
         should_stop: Callable[[], bool],
     ) -> Outcome | Progress:
-        began = time.perf_counter()
         now = since or Progress(None)
+        began = time.perf_counter() - now.seconds
         self.scores = [self._score(row) for row in now.curve[1:]]
         now.computer = combined(now.computer, computer())
         if now.state is None:
             now.state = self._first_state(now)
-        earlier = now.seconds
         while not should_pause():
             if not self.pretraining.is_done(now):
                 self._pretrain(now)
@@ -138,10 +137,10 @@ class _Course:
                     end.curve.pop()
                     end.best_machine, end.state.rounds[:] = best_machine, rounds
                     self.recording.finish(now)
-                    now.seconds = earlier + time.perf_counter() - began
+                    now.seconds = time.perf_counter() - began
                     return self._outcome(now, finite, end)
             self._train(now)
-        now.seconds = earlier + time.perf_counter() - began
+        now.seconds = time.perf_counter() - began
         return now
 
     def _next_station(self, now: Progress) -> int:
@@ -245,7 +244,7 @@ class _Course:
         if best is None:
             return None
         epoch = now.curve[best][1]
-        return int(epoch) if epoch == int(epoch) else epoch
+        return int(epoch) if epoch.is_integer() else epoch
 
     def _outcome(self, now: Progress, finite: bool, end: Progress) -> Outcome:
         recorded: tuple[str, ...] = ()

@@ -178,7 +178,7 @@ def check_recorder(name: str, source: str, settings: Settings, data: Dataset) ->
     recorder = compile_recorder(name, source)
     machine = kernel_arrays(first_machine(settings, data, seed=0))
     arrays = (array[None].astype(np.float32) for array in machine)
-    snapshots = Trail(np.zeros(1, np.int64), *arrays)
+    snapshots = Trail(np.zeros(1, int), *arrays)
     try:
         recorder(snapshots, Context(data, settings, seed=0))
     except CbmError as error:

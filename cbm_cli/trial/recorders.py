@@ -392,12 +392,10 @@ def _zeroed(snapshots: Trail) -> tuple[Trail, NDArray[np.bool_]]:
         finite &= np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if finite.all():
         return snapshots, finite
-    arrays = []
-    for array in snapshots[1:]:
-        copy = array.copy()
-        copy[~finite] = 0
-        arrays.append(copy)
-    return Trail(snapshots.update, *arrays), finite
+    zeroed = Trail._make(array.copy() for array in snapshots)
+    for array in zeroed[1:]:
+        array[~finite] = 0
+    return zeroed, finite
 
 
 def _check_columns(
