@@ -251,7 +251,7 @@ def test_rows_from_python_that_cannot_be_completed_are_refused():
     save(names=np.array(NAMES))
     machine = cbm_package.load("m.npz")
     for rows, told in (
-        (FRAME.drop(columns="east"), "given|no column east"),
+        (FRAME.drop(columns="east"), "given|0 columns east"),
         (FRAME.astype(object).fillna("x"), "given|row 1, column 2|x"),
         (ROWS[0], "given|(4,)"),
         (ROWS[:, :3], "given|4|2 x 3"),
