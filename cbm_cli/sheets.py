@@ -9,7 +9,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
@@ -17,6 +17,7 @@ from unicodedata import combining, east_asian_width
 from cbm_cli.text import harmless, not_computed, valid_json
 
 _COLUMN_WIDTH = 246  # points: \columnwidth of a journal with two columns
+_LINE_WIDTH = 345  # points: \textwidth of an article with one column
 _DIGIT_WIDTH = 4.6  # points, in \small
 _GAP_WIDTH = 7.4  # points, between columns in \small
 _CAPTION_SENTENCES = 2  # of the notes; the others are below the caption
@@ -347,19 +348,24 @@ def _latex(sheet: Sheet) -> str:
     """Write a sheet whose numbers are aligned at their decimal points.
 
     The first sentences of the notes are the caption, and the others small print below.
+    A sheet that is wider than a line has more lines, so that its letters stay readable.
     """
-    parts = [_Parts.of(entries) for entries in sheet.columns]
-    if not sheet.rows:
-        parts = [_Parts.of([]) for _ in sheet.header]
     gaps = _GAP_WIDTH * (len(sheet.header) - 1)
     points = _DIGIT_WIDTH * sum(sheet.widths()) + gaps
     environment = "table*" if points > _COLUMN_WIDTH else "table"
+    size = r"\small"
+    if points > _LINE_WIDTH:
+        sheet = _narrow(sheet)
+        size += r"\setlength{\tabcolsep}{4pt}"
+    parts = [_Parts.of(entries) for entries in sheet.columns]
+    if not sheet.rows:
+        parts = [_Parts.of([]) for _ in sheet.header]
     form = "".join(part.form for part in parts)
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
         rf"\begin{{{environment}}}",
         r"\centering",
-        r"\small",
+        size,
         _LATEX_FIT,
         rf"\begin{{tabular}}{{{form}}}",
         r"\toprule",
@@ -385,6 +391,38 @@ def _latex(sheet: Sheet) -> str:
         lines.append(rf"\parbox{{\linewidth}}{{\footnotesize {note}}}")
     lines.append(rf"\end{{{environment}}}")
     return "\n".join(lines) + "\n"
+
+
+def _narrow(sheet: Sheet) -> Sheet:
+    """Return a sheet with asides in lines of their own, and a head of several lines."""
+    header = [head._replace(latex=_broken(head.latex)) for head in sheet.header]
+    groups = []
+    for group in sheet.groups:
+        rows: list[Sequence[Item]] = []
+        for row in group.rows:
+            rows.append([_without_aside(entry) for entry in row])
+            asides = [_aside(entry) for entry in row]
+            if any(aside.text for aside in asides):
+                rows.append(asides)
+        groups.append(replace(group, rows=rows))
+    return replace(sheet, header=header, groups=groups)
+
+
+def _broken(words: str) -> str:
+    lines = words.replace(", ", r"\\")
+    return rf"\shortstack{{{lines}}}"
+
+
+def _without_aside(entry: Item) -> Item:
+    if isinstance(entry, Label):
+        return entry
+    return replace(entry, aside="")
+
+
+def _aside(entry: Item) -> Label:
+    if isinstance(entry, Label) or not entry.aside:
+        return Label.of("")
+    return Label.of(f"({entry.aside})")
 
 
 def _latex_line(row: Sequence[Item], parts: Sequence[_Parts]) -> str:

@@ -51,7 +51,6 @@ SHORTER = {  # the same, in less time
     "every: 100000": "every: 100",
     "updates: 10000": "updates: 200",
     "trials: 8": "trials: 2",
-    "--trials 5": "",
     "updates=2000": "updates=200",
     "temperatures 2000": "temperatures 100",
 }

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,20 @@ def test_no_row_begins_with_what_the_line_before_would_take_as_its_option():
         assert not line.startswith(("[", "*"))
 
 
+def test_a_wide_table_has_values_in_parentheses_below_the_others():
+    value = Value("-20.72", "0.77", "-20.8")
+    sheet = sheet_of(["a"], value, value, value, Value("1"))
+    sheet = replace(sheet, header=[*sheet.header[:-1], Label.of("00, zero")])
+    lines = lines_of(sheet)
+    cells = r" & $-20$ & $.72$ & $\pm$ & $0$ & $.77$"
+    below = r" & \multicolumn{5}{c}{($-20.8$)}"
+    assert "a" + 3 * cells + r" & $1$ &  \\" in lines
+    assert 3 * below + r" & \multicolumn{2}{c}{} \\" in lines
+    assert r"\multicolumn{2}{c}{\shortstack{00\\zero}}" in "".join(lines)
+    narrow = lines_of(sheet_of(["a"], value))
+    assert r"a & $-20$ & $.72$ & $\pm$ & $0$ & $.77$ & ($-20.8$) \\" in narrow
+
+
 def compiled(folder, documentclass, body):
     """The log of LaTeX, without an error; where it is not installed, a reason."""
     if shutil.which("pdflatex") is None:
@@ -132,6 +147,16 @@ def test_tables_compile_without_an_overfull_line(tmp_path, options):
     assert "Overfull" not in log
     assert "Output written" in log
     assert len(re.findall(r"\[\d+", log)) >= 1
+
+
+def test_the_quick_start_fits_into_one_column_at_nearly_full_size(tmp_path):
+    latex = cbm("table", KEPT, "quickstart", "-f", "latex").stdout
+    latex = re.sub(r"\\resizebox.*%", r"\\sbox0{%", latex)
+    widths = r"\typeout{\the\wd0, \the\linewidth}"
+    body = latex.replace(r"\end{tabular}}", r"\end{tabular}}" + widths)
+    log = compiled(tmp_path, r"\documentclass{article}", body)
+    width, line = map(float, re.search(r"([\d.]+)pt, ([\d.]+)pt", log).groups())
+    assert width < 1.1 * line  # letters of 8 points and more
 
 
 # Markdown
