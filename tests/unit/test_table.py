@@ -123,9 +123,10 @@ def numbers(table):
 
 
 LATEX = r"""
-PT$_{10}$-0.1 & $-52$ & $.00$ & $\pm$ & $1$ & $.58$ & ($-90.0$) &  {[}1 diverged{]} & \
-$\underline{-54}$ & $\underline{.00}$ & $\pm$ & $2$ & $.00$ & ($-90.0$) &  {[}n=3/6{]} \\
-CD-1-0.1 & \multicolumn{7}{c}{-- {[}n=0/6{]}} & \multicolumn{7}{c}{--} \\
+PT$_{10}$-0.1 & $-52$ & $.00$ & $\pm$ & $1$ & $.58$ &  {[}1 diverged{]} & \
+$\underline{-54}$ & $\underline{.00}$ & $\pm$ & $2$ & $.00$ &  {[}n=3/6{]} \\
+ & \multicolumn{6}{c}{($-90.0$)} & \multicolumn{6}{c}{($-90.0$)} \\
+CD-1-0.1 & \multicolumn{6}{c}{-- {[}n=0/6{]}} & \multicolumn{6}{c}{--} \\
 """.replace("& \\\n$", "& $")
 
 
