@@ -302,7 +302,7 @@ def _run_and_show(
 
 
 def _show(agenda: Agenda, ending: Ending, output: Path) -> None:
-    """Print the tables of what is finished, and what failed; say what to type next."""
+    """Print the tables of finished trials, the failures, and commands to type next."""
     shown = [name for name in agenda.stores if _print_tables(agenda, name, output)]
     for name, trials in ending.flawed.items():
         note(f"{name} failed in {count(trials, 'trial')}, kept without its columns")

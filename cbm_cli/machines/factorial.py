@@ -74,8 +74,8 @@ def log_z_by_means(machine: Flat, starts: Array) -> float:
     """Return a lower bound of log Z, up to rounding, from states of x (R, N).
 
     Mean field goes from the states to its fixed points. From these better means are
-    sought, on both sides. Of the side on which disjoint parts around them weigh more
-    all parts are split. Float32 finds means, and float64 tells what they prove.
+    sought, on both sides. The side on which disjoint parts around them weigh more is
+    split in all parts. Float32 finds means, and float64 computes their bounds.
     """
     visible = machine.plain
     means_of_x = fixed_points(visible, starts)
@@ -143,7 +143,7 @@ def disjoint_parts(modes: Array) -> list[Part]:
 def better_means(side: Side, q: Array, held: Units = NO_UNITS) -> Array:
     """Means (R, N) of larger bounds, as a rule; those of the units ``held`` stay.
 
-    Where the derivative of the bound by q_i is 0, logit(q_i) = b_i + sum_j E log(1 +
+    If the derivative of the bound by q_i is 0, logit(q_i) = b_i + sum_j E log(1 +
     exp(a_j)) with x_i = 1 less that with x_i = 0; its series in W_ij is taken to second
     order. Activations are taken as normal, so that E sigmoid(a) is about
     sigmoid(kappa E a), with kappa = (1 + pi variance / 8)^-1/2 (MacKay 1992).

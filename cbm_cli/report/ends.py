@@ -21,8 +21,8 @@ _LEAST_SHARE = 0.5  # of a common axis that the values of each panel fill
 def refuse_outside(
     axis: str, values: Sequence[Any], limits: Limits, place: str = ""
 ) -> None:
-    """Raise CbmError if there are no values, or the ends of the x or the y axis leave
-    out all of them.
+    """Raise CbmError without values, or if the ends of the x or the y axis leave out
+    all of them.
     """
     numbers = np.concatenate([[], *map(np.ravel, values)])
     if not numbers.size:
