@@ -384,7 +384,7 @@ def _kept_data(data: Any, lock: Lock, folder: Path) -> dict[str, Any] | str:
     content = stream.getvalue()
     name = f"{hashlib.sha256(content).hexdigest()[:16]}.npz"
     path = lock.folder.resolve() / "data" / name
-    lock.keep_rows(path, content)
+    lock.write_if_changed(path, content)
     rest = {
         name: one
         for name, one in given.items()

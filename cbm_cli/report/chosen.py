@@ -14,17 +14,16 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
 from cbm_cli.report.options import Options, refuse_too_many
 from cbm_cli.report.style import names_of
-from cbm_cli.results import Metric, Results, Store
+from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import (
     Cell,
     Cells,
-    Measure,
     Trials,
     columns_of_cells,
     make_cells,
     measure_asked,
 )
-from cbm_cli.results.columns import Columns, Key, key_of
+from cbm_cli.results.columns import Columns, key_of
 from cbm_cli.results.folder import MACHINE_NAME, find_trial
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.metrics import measured
@@ -67,10 +66,10 @@ class Chosen:
         """Return the values that were chosen in a cell, in words, where not all cells
         have the same.
         """
-        keys = {_choice_key(other) for other in self.cells if other.choice}
+        keys = {other.chosen for other in self.cells if other.choice}
         if not cell.choice or len(keys) < 2:
             return ""
-        return names_of(list(cell.choice.values), _choice_key(cell))
+        return names_of(list(cell.choice.values), cell.chosen)
 
     def refuse_too_many(
         self, columns: Sequence[str], noun: str, factor: int = 1
@@ -162,11 +161,6 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     return notes
 
 
-def _choice_key(cell: Cell) -> Key:
-    """Return the values that were chosen in a cell, as text."""
-    return key_of(cell.choice.values, cell.choice.values) if cell.choice else ()
-
-
 def _named(
     results: Results | None, names: Sequence[str]
 ) -> tuple[dict[str, Store], dict[str, int]]:
@@ -226,7 +220,7 @@ def _shown(
     are.
     """
     summary = store.summary()
-    cells = make_cells(Trials(summary, store), manifest, Measure(Metric("")))
+    cells = make_cells(Trials(summary, store), manifest)
     choosing = choosing_of(manifest.table, options.choose, options.by)
     if choosing and not summary.empty:
         # Other metrics are of curves alone.

@@ -14,8 +14,8 @@ from cbm_cli.grid.words import name_of, value_of
 from cbm_cli.report.kinds import draw
 from cbm_cli.report.options import Options
 from cbm_cli.report.panels import compose
-from cbm_cli.results import Metric, Results, Store
-from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
+from cbm_cli.results import Results, Store
+from cbm_cli.results.cells import Cells, Trials, make_cells
 from cbm_cli.results.folder import list_runs
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.selection import choosing_of, with_measure
@@ -97,11 +97,12 @@ def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
 
 
 def _section(results: Results, store: Store) -> Section:
-    manifest, frame, runs = store.manifest(), store.summary(), list_runs(store)
+    manifest, frame = store.manifest(), store.summary()
+    runs = [run for run in list_runs(store) if run.in_grid]
     gaps: list[str] = []
     table = cells = curves = None
     if len(frame):
-        cells_read = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
+        cells_read = make_cells(Trials(frame, store), manifest)
         table = _part("table", partial(_table, cells_read), gaps)
         cells = _part("cells", partial(_all_cells, cells_read), gaps)
         curves = _part("curves", partial(_curves, results, store, manifest), gaps)
