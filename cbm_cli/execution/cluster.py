@@ -32,7 +32,7 @@ class Cluster(Pool):
 
     ahead, apart, deaths = 2, False, 2
 
-    def __init__(self, address: str, say: Callable[[str], None]) -> None:
+    def __init__(self, address: str, say: work.Say) -> None:
         from distributed import Client
 
         if os.environ.get("CBM_DEBUG", "0") in ("", "0"):

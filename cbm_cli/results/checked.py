@@ -2,13 +2,21 @@
 again.
 """
 
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from cbm_cli.results.journal import LineHead
 from cbm_cli.results.reader import Store
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A file as it was when its content had this SHA-256."""
+
+    digest: str
+    size: int
+    written: int  # when its content or its status last changed, in nanoseconds
 
 
 class CheckedMachines:
@@ -19,11 +27,14 @@ class CheckedMachines:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.path = folder / ".cbm-checked.json"
-        self.checks: dict[str, str] = {}  # checksum, size and time of files, by name
-        with suppress(OSError, ValueError):  # then machines are read
+        self.checks: dict[str, Check] = {}
+        try:
             content = self.path.read_bytes()
-            self.checks = msgspec.json.decode(content, type=dict[str, str])
+            self.checks = msgspec.json.decode(content, type=dict[str, Check])
+        except (OSError, ValueError):  # then machines are read
+            return
 
     def damage(self, store: Store, line: LineHead) -> str:
         """Return what `Store.damage` does, without reading files that were not written
@@ -41,16 +52,16 @@ class CheckedMachines:
         """Note the machines of a line that have just been written."""
         self.checks |= self._checks_of(store, line)
 
-    def _checks_of(self, store: Store, line: LineHead) -> dict[str, str]:
+    def _checks_of(self, store: Store, line: LineHead) -> Mapping[str, Check]:
         checks = {}
         for kind, digest in line.files.items():
             path = store.machine_path(line.run_id, line.trial, kind)
-            state = "missing"
+            size, written = -1, -1  # of a file that is missing
             if path.is_file():
                 status = path.stat()
-                state = f"{status.st_size} {status.st_ctime_ns}"
+                size, written = status.st_size, status.st_ctime_ns
             name = f"{store.experiment}/{path.relative_to(store.folder)}"
-            checks[name] = f"{digest} {state}"
+            checks[name] = Check(digest=digest, size=size, written=written)
         return checks
 
     def content(self) -> bytes:

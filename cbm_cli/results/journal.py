@@ -7,13 +7,14 @@ by its checksum, and no other line is lost with it.
 """
 
 import hashlib
+import json
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
@@ -21,7 +22,7 @@ import msgspec
 
 from cbm_cli.errors import CbmError, DamagedError
 from cbm_cli.grid.settings import Settings, TableSpec
-from cbm_cli.results.columns import Columns, Row
+from cbm_cli.results.columns import Columns
 from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 
 WRITER = "run"  # in the names of temporary files of the one who may write
@@ -39,8 +40,6 @@ Name = Annotated[
     str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")
 ]
 TrialKey = tuple[str, int]  # run-id and number
-# A curve or records, by column; numbers that are not finite, which JSON lacks, are text
-Table = dict[str, list]
 
 
 class Run(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
@@ -51,7 +50,7 @@ class Run(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     experiment: str = ""  # where runs of several are shown together
 
     @cached_property
-    def row(self) -> Row:
+    def row(self) -> dict[str, Any]:
         """Every setting, by column of ``summary.csv``: the same columns for all
         runs.
         """
@@ -86,31 +85,21 @@ class Manifest(msgspec.Struct, frozen=True):
         """The settings that tell its cells apart, those of its table first."""
         return self.columns.axes(self.table)
 
-    def row_of(self, run_id: str) -> Row:
-        """Return the settings of a run, also of an earlier grid; none where they are
-        not known.
-        """
-        for run in (*self.cells, *self.others):
-            if run.run_id == run_id:
-                return run.settings.row()
-        return {}
-
-    def with_cells(self, cells: Iterable[Run]) -> "Manifest":
-        """Return the manifest with other cells."""
-        return msgspec.structs.replace(self, cells=[*cells])
+    def with_cells(
+        self, cells: Iterable[Run], table: TableSpec | None = None
+    ) -> "Manifest":
+        """Return the manifest with other cells, and another table if one is given."""
+        return msgspec.structs.replace(self, cells=[*cells], table=table or self.table)
 
 
 class LineHead(msgspec.Struct, omit_defaults=True):
-    """The facts of every trial, and what tables show of it."""
+    """The facts of every trial."""
 
     run_id: Name
     trial: Annotated[int, msgspec.Meta(ge=0)]
     state: Literal["finished", "failed"]
     seconds: float = 0.0
     files: dict[str, str] = {}  # the SHA-256 of machines next to the journal
-    seed: int = 0
-    made: dict[str, str | int] = {}  # the versions and the computer that ran it
-    row: Row = {}
 
     @property
     def finished(self) -> bool:
@@ -118,15 +107,30 @@ class LineHead(msgspec.Struct, omit_defaults=True):
         return self.state == "finished"
 
 
-class Line(LineHead):
+class Row(LineHead):
+    """What tables show of a trial."""
+
+    seed: int = 0
+    made: dict[str, str | int] = {}  # the versions and the computer that ran it
+    row: dict[str, Any] = {}
+
+
+class Line(Row):
     """All of a trial."""
 
     start: str = ""  # the SHA-256 of the machine file that it started from
-    curve: Table = {}
-    records: Table = {}
+    curve: dict[
+        str, list
+    ] = {}  # by column; numbers that are not finite, which JSON lacks, are text
+    records: dict[str, list] = {}
     machine: bytes = b""  # a compressed NPZ file; large ones are files
     best: bytes = b""
     details: str = ""  # why it failed
+
+
+_decoders: dict[type, Any] = {
+    kind: msgspec.json.Decoder(kind) for kind in (LineHead, Row, Line)
+}
 
 
 def _from_json(kind: type, fields: dict[str, Any]) -> Any:
@@ -137,7 +141,13 @@ def _from_json(kind: type, fields: dict[str, Any]) -> Any:
     """
     if kind is TableSpec:
         return TableSpec.model_construct(**fields)
-    return Settings.from_manifest(fields)
+    return _settings_of(json.dumps(fields))
+
+
+@lru_cache(maxsize=4096)
+def _settings_of(text: str) -> Settings:
+    """Return the settings of a cell; manifests are read again and again."""
+    return Settings.from_manifest(json.loads(text))
 
 
 def _as_json(record: Settings | TableSpec) -> dict[str, Any]:
@@ -146,10 +156,7 @@ def _as_json(record: Settings | TableSpec) -> dict[str, Any]:
     return record.model_dump(mode="json")
 
 
-_decoders: dict[type, Any] = {
-    kind: msgspec.json.Decoder(kind, dec_hook=_from_json)
-    for kind in (LineHead, Line, Manifest)
-}
+_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=_from_json)
 
 
 def sealed(value: Any, indent: int = -1) -> bytes:
@@ -222,19 +229,28 @@ class Journal:
     def read(self) -> "Journal":
         """Read new lines; the file is opened only if it has changed."""
         try:
-            if Stamp.of(self.path.stat()) != self._stamp:
-                with self.opened():
-                    pass
+            stamp = Stamp.of(self.path.stat())
         except FileNotFoundError:
             self._forget()
+            return self
+        if stamp != self._stamp:
+            with suppress(FileNotFoundError):
+                self.open().close()
         return self
 
-    @contextmanager
-    def opened(self) -> Iterator[BinaryIO]:
+    def open(self) -> BinaryIO:
         """Open the file, and note where the last sound line of each trial is."""
-        with self.path.open("rb") as stream:
+        try:
+            stream = self.path.open("rb")
+        except FileNotFoundError:
+            self._forget()
+            raise
+        try:
             self._read_from(stream)
-            yield stream
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def _read_from(self, stream: BinaryIO) -> None:
         stamp = Stamp.of(os.fstat(stream.fileno()))
@@ -269,19 +285,19 @@ class Journal:
         self.places[key] = Place(start=self._size, size=len(line))
         self.damaged.pop(key, None)
 
-    def lines(self, keys: Iterable[TrialKey]) -> Iterator[Line]:
+    def lines(self, keys: Iterable[TrialKey], kind: type = Line) -> Iterator[Any]:
         """Yield the lines of those trials that there are.
 
         Raises DamagedError for a line that was changed since it was noted.
         """
-        with suppress(FileNotFoundError), self.opened() as stream:
+        with suppress(FileNotFoundError), self.open() as stream:
             for key in keys:
                 place = self.places.get(key)
                 if place is None:
                     continue
                 stream.seek(place.start)
                 try:
-                    line = unsealed(stream.read(place.size), Line)
+                    line = unsealed(stream.read(place.size), kind)
                 except ValueError:
                     raise DamagedError(
                         f"{self.path}: was changed after it was written; cbm run "
@@ -313,7 +329,6 @@ class JournalWriter:
         `flush`.
         """
         with self._lock:
-            self._require_open()
             if not self._waiting:
                 self._flush_soon()
             self._waiting += sealed(line) + b"\n"
@@ -322,10 +337,6 @@ class JournalWriter:
         """Write nothing more, from any thread."""
         with self._lock:
             self._is_closed = True
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise RuntimeError(f"{self._path}: written to without its lock")
 
     def _flush_soon(self) -> None:
         timer = threading.Timer(FLUSH_EVERY, self._flush_or_wait)
@@ -359,7 +370,6 @@ class JournalWriter:
                 return
             time.sleep(FLUSH_EVERY)
         with self._lock:
-            self._require_open()
             if not self._waiting:
                 return
             try:
@@ -398,7 +408,7 @@ class JournalWriter:
         """Write the journal again with the lines of these trials, in this order, if it
         differs.
         """
-        with suppress(FileNotFoundError), self.journal.opened() as old:
+        with suppress(FileNotFoundError), self.journal.open() as old:
             places = [self.journal.places[key] for key in keys]
             size = sum(place.size for place in places)
             if places == sorted(places) and size == old.seek(0, os.SEEK_END):

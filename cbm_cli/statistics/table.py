@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
 from cbm_cli.results.columns import Columns, Key, Row, key_of
 from cbm_cli.sheets import Group, Item, Label, Sheet, Value
-from cbm_cli.statistics.caption import aside_of, caption, footnotes_of
+from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
 from cbm_cli.statistics.wilcoxon import TESTS, Sample
 from cbm_cli.text import decimal, did_you_mean
@@ -19,11 +18,13 @@ from cbm_cli.text import decimal, did_you_mean
 MOST_DIGITS = 9
 _BEST = {"highest": 1, "lowest": -1}
 _CORRECTIONS = ("holm",)
+_AXES = ("groups", "rows", "columns")
 
-Rows = Sequence[list["Entry"]]  # one entry for each column
+Rows = Sequence[Sequence["Entry"]]  # one entry for each column
 
 
-class TableLayout(NamedTuple):
+@dataclass(frozen=True)
+class TableLayout:
     """The columns of ``summary.csv`` that make the groups, rows and columns of a
     table.
     """
@@ -38,7 +39,8 @@ class TableLayout(NamedTuple):
         return self.groups + self.rows + self.columns
 
 
-class Formats(NamedTuple):
+@dataclass(frozen=True)
+class Formats:
     """Formats of the numbers of a table."""
 
     mean: str
@@ -122,8 +124,8 @@ class ResultsTable:
     @property
     def entries(self) -> list[Entry]:
         """All entries of planned cells, in reading order."""
-        rows = chain.from_iterable(self.groups)
-        return [entry for entry in chain.from_iterable(rows) if entry.cell]
+        rows = [row for group in self.groups for row in group]
+        return [entry for row in rows for entry in row if entry.cell]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the long form, a line for each cell."""
@@ -144,7 +146,7 @@ class ResultsTable:
             "test": self.marking.test,
             "alpha": self.marking.alpha,
             "correction": self.marking.correction,
-            "layout": self.layout._asdict(),
+            "layout": asdict(self.layout),
             "notes": notes,
         }
         return Sheet(
@@ -211,10 +213,13 @@ def build_table(
 
     columns, arranged = _arranged(cells, layout)
     groups = [[_marked(row, marking) for row in rows] for rows in arranged]
-    formats = _formats(cells, list(chain.from_iterable(groups)))
+    formats = _formats(cells, [row for rows in groups for row in rows])
     footnotes = footnotes_of(cells)
-    for row in chain.from_iterable(groups):
-        row[:] = [_printed(entry, formats, footnotes) for entry in row]
+
+    def printed(row: Sequence[Entry]) -> list[Entry]:
+        return [_printed(entry, formats, footnotes) for entry in row]
+
+    groups = [[printed(row) for row in rows] for rows in groups]
     return ResultsTable(cells, layout, columns, groups, marking)
 
 
@@ -246,7 +251,7 @@ def _printed(entry: Entry, formats: Formats, footnotes: Mapping[Key, str]) -> En
     cell, mark = entry.cell, entry.verdict
     if cell is None:
         return entry
-    footnote = footnotes.get(cell.chosen, "")
+    footnote = footnotes.get(chosen_key(cell), "")
     entry = replace(entry, footnote=footnote, flags=", ".join(_flags(cell, mark)))
     if cell.n == 0:
         return entry
@@ -336,36 +341,38 @@ def _arranged(
     and column.
     """
     headings: dict[Key, Row] = {}
-    places: dict[tuple[Key, Key, Key], Cell] = {}
+    groups: dict[Key, dict[Key, dict[Key, Cell]]] = {}
     for cell in cells:
         group = key_of(cell.row, layout.groups)
         row = key_of(cell.row, layout.rows)
         column = key_of(cell.row, layout.columns)
         headings.setdefault(column, cell.row)
-        twin = places.setdefault((group, row, column), cell)
-        if twin is not cell:
-            varying = Columns([cell.row, twin.row]).varying()
-            differing = " and ".join(varying) or "nothing but the run"
+        places = groups.setdefault(group, {}).setdefault(row, {})
+        if column in places:
+            twins = Columns([cell.row, places[column].row])
+            differing = " and ".join(twins.varying()) or "nothing but the run"
             raise CbmError(
                 f"the cell {', '.join(group + row + column)} would mix runs that "
                 f"differ in {differing}; name it in --rows or --columns"
             )
+        places[column] = cell
 
     columns = in_order(headings)
     arranged = []
-    for group in in_order(group for group, _, _ in places):
-        lines = []
-        for row in in_order(row for other, row, _ in places if other == group):
-            lines.append([places.get((group, row, column)) for column in columns])
+    for group in in_order(groups):
+        rows = groups[group]
+        lines = [
+            [rows[row].get(column) for column in columns] for row in in_order(rows)
+        ]
         arranged.append(lines)
     return [headings[column] for column in columns], arranged
 
 
 def in_order(keys: Iterable[Key]) -> list[Key]:
-    """Return the different keys, sorted by their first value, then the next, each in
-    the order in which it first appears.
+    """Sort keys by their first value, then the next, each in the order in which it
+    first appears.
     """
-    keys = list(dict.fromkeys(keys))
+    keys = list(keys)
     places = []
     for values in zip(*keys, strict=True):
         distinct = dict.fromkeys(values)
@@ -382,29 +389,30 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     asked for elsewhere.
     """
     columns = cells.columns
-    axis_of: dict[str, str] = {}  # of the columns that are asked for
+    named: dict[str, list[str]] = {}
     for axis, names in asked.items():
+        named[axis] = []
         for name in names:
             _refuse_chosen(axis, name, cells)
-            for column in columns.named(name, f"--{axis}"):
-                other = axis_of.setdefault(column, axis)
-                if other != axis:
-                    raise CbmError(
-                        f"{column} is named in both --{other} and --{axis}; name it "
-                        "once"
-                    )
+            named[axis] += columns.named(name, f"--{axis}")
+    axis_of: dict[str, str] = {}
+    for axis in _AXES:
+        for column in named.get(axis, []):
+            other = axis_of.setdefault(column, axis)
+            if other != axis:
+                raise CbmError(
+                    f"{column} is named in both --{other} and --{axis}; name it once"
+                )
     axes = {}
-    for axis in TableLayout._fields:
-        named = [column for column in axis_of if axis_of[column] == axis]
-        if axis not in asked:
-            defaults = columns.of_settings(getattr(cells.manifest.table, axis))
-            named = [column for column in defaults if column not in axis_of]
-        axes[axis] = tuple(named)
+    for axis in _AXES:
+        defaults = columns.of_settings(getattr(cells.manifest.table, axis))
+        unnamed = [column for column in defaults if column not in axis_of]
+        axes[axis] = tuple(named.get(axis, unnamed))
     layout = TableLayout(**axes)
-    if asked:
+    if named:
         return layout
     added = columns.apart(layout.axes)
-    return layout._replace(rows=(*layout.rows, *added))
+    return replace(layout, rows=(*layout.rows, *added))
 
 
 def _refuse_chosen(axis: str, name: str, cells: Cells) -> None:

@@ -2,9 +2,12 @@
 others.
 """
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -121,6 +124,16 @@ def test_an_error_of_the_system_without_a_number_keeps_its_words(grid, monkeypat
     monkeypatch.setattr("cbm_cli.grid.read.read_grid", fail)
     answer = cbm("run", "grid.yaml", code=2).stderr
     assert answer.startswith("Error: system: the tape is torn;")
+
+
+def test_too_many_open_files_are_answered_with_the_command_that_allows_more(
+    grid, monkeypatch
+):
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    monkeypatch.setattr("cbm_cli.grid.read.read_grid", Mock(side_effect=error))
+    answer = cbm("run", "grid.yaml", code=2).stderr
+    assert answer.startswith("Error: cbm: Too many open files; ")
+    assert "ulimit -n" in answer
 
 
 # What a reader of a grid may miss

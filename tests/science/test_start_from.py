@@ -190,7 +190,7 @@ def curves(experiment):
 
 
 def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(grid):
-    assert dry() == [8, 0, 8, 4]
+    assert dry() == [8, 0, 8]
     assert "cbm run GRID.yaml first -o out" in refused("second")
     run()
     first, second = curves("first"), curves("second")
@@ -236,7 +236,7 @@ def test_an_experiment_starts_from_machine_files(grid):
     shutil.copy(
         "start/trial-000.npz", "start/trial-001.npz"
     )  # its trials run again, and no other
-    assert dry("second", "-o", "out") == [4, 2, 2, 2]
+    assert dry("second", "-o", "out") == [4, 2, 2]
     grid(
         ("experiment: first", "path: start/trial-000.npz")
     )  # which is part of the run-id
@@ -260,15 +260,6 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(
     assert "not reused" not in run(*LONGER).stderr
     run(*LONGER, out="new")
     assert trials_of("new").items() <= trials_of("out").items()
-
-
-def test_states_that_are_not_used_are_said_with_the_reason(grid):
-    run("first")
-    said = run("first", "--set", "epochs=2", "--dry-run").stderr
-    assert (
-        "to start from the beginning: 4 trials; the states are of longer trainings"
-        in said
-    )
 
 
 def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid):
@@ -299,7 +290,7 @@ def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, first
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
     when = "[{if: {offsets: 00}, set: {init: zero}}]"
     grid(("first: {}", f"first: {{when: {when}, learning_rate: 0.2}}"))
-    assert dry() == [8, 0, 8, 4]
+    assert dry() == [8, 0, 8]
 
 
 @pytest.mark.parametrize(
