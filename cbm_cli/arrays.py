@@ -47,7 +47,7 @@ def read_npz(
     names : collection of str, optional
         Only those of these names that are there.
     where : str
-        What messages begin with.
+        What messages begin with; default: the path.
 
     Raises
     ------
@@ -61,7 +61,10 @@ def read_npz(
     >>> read_npz(file, ["x"])
     {'x': array([0, 1, 2])}
     """
-    with located(where, "NPZ"):
+    place: object = where
+    if isinstance(source, Path) and not where:
+        place = source
+    with located(place, "NPZ"):
         if isinstance(source, Path):
             _check_file(source)
         with zipfile.ZipFile(source) as archive:

@@ -133,7 +133,7 @@ def did_you_mean(
     return f"; there are {', '.join(listed)}"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 trial``, ``7,200 trials``.
 
     Examples
@@ -141,8 +141,9 @@ def count(number: int, noun: str) -> str:
     >>> count(7200, "trial")
     '7,200 trials'
     """
-    ending = "" if number == 1 else "s"
-    return f"{number:,} {noun}{ending}"
+    if number != 1:
+        noun = plural or f"{noun}s"
+    return f"{number:,} {noun}"
 
 
 def duration(seconds: float) -> str:

@@ -1,15 +1,17 @@
 """Data sets that all worker processes of a computer read from one file."""
 
 import mmap
-import os
-import pickle
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from cbm_cli.datasets.dataset import Dataset
 
+LARGE = 1 << 20  # bytes of rows that are worth a file
 _LINE = 64  # bytes of a line of the processor's cache, at which parts begin
 _folders: set[Path] = set()  # of files that this process has opened
 
@@ -24,16 +26,16 @@ class SharedDataset:
         The file, in a folder of its own.
     digest : str
         `Dataset.digest`.
-    pickled : bytes
+    frame : Dataset
         Everything but the rows.
-    places : list of slice
-        Where the rows of each part are in the file.
+    places : dict
+        By name of a part, where it starts and its shape.
     """
 
     path: Path
     digest: str
-    pickled: bytes
-    places: list[slice]
+    frame: Dataset
+    places: dict[str, tuple[int, tuple[int, int]]]
 
     def opened(self) -> Dataset:
         """Return the data set; its rows are read-only, and processes share their
@@ -42,17 +44,23 @@ class SharedDataset:
         with self.path.open("rb") as stream:
             memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         _folders.add(self.path.parent)
-        rows = map(memoryview(memory).__getitem__, self.places)
-        data: Dataset = pickle.loads(self.pickled, buffers=rows)
+        parts: dict[str, Any] = {}
+        for name, (start, shape) in self.places.items():
+            size = shape[0] * shape[1]
+            rows = np.frombuffer(memory, np.uint8, count=size, offset=start)
+            parts[name] = rows.reshape(shape)
+        data = replace(self.frame, **parts)
         data.__dict__["digest"] = self.digest  # without reading all rows for it
         return data
 
 
 def shared(data: Dataset) -> Dataset | SharedDataset:
-    """Return what to send to workers: the data set in a file, for all of them.
+    """Return what to send to workers: a large data set is in a file, for all of them.
 
     Where no file can be written each worker gets a copy.
     """
+    if sum(rows.nbytes for rows in data.parts.values()) < LARGE:
+        return data
     folder = None
     try:
         folder = Path(tempfile.mkdtemp(prefix="cbm-rows-"))
@@ -64,15 +72,15 @@ def shared(data: Dataset) -> Dataset | SharedDataset:
 
 
 def _written(data: Dataset, path: Path) -> SharedDataset:
-    rows: list[pickle.PickleBuffer] = []
-    pickled = pickle.dumps(data, protocol=5, buffer_callback=rows.append)
-    places = []
+    places = {}
     with path.open("xb") as stream:
-        for part in rows:
-            start = stream.seek(-stream.tell() % _LINE, os.SEEK_CUR)
-            stream.write(part.raw())
-            places.append(slice(start, stream.tell()))
-    return SharedDataset(path=path, digest=data.digest, pickled=pickled, places=places)
+        for name, rows in data.parts.items():
+            start = stream.tell() + -stream.tell() % _LINE
+            stream.seek(start)
+            stream.write(rows.data)
+            places[name] = start, rows.shape
+    frame = replace(data, train=data.train[:0], valid=None, test=None)
+    return SharedDataset(path=path, digest=data.digest, frame=frame, places=places)
 
 
 def remove(data: SharedDataset) -> None:
