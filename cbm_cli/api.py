@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,10 @@ from cbm_cli.text import count, text_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cbm_cli.execution.run import Ending
     from cbm_cli.report.panels import Picture
+
+_SOURCES = ("path", "valid", "test")  # fields of data that are files, or rows
 
 
 # Data sets
@@ -45,20 +49,28 @@ def data(name: str | None = None, /, **options: Any) -> dict[str, NDArray]:
     ``name`` and ``options`` are those of ``data:`` in a grid, such as
     ``path="rows.csv"``. Rows are arrays (n, n_0): zeros and ones in uint8, or with
     ``binarise="none"`` grey values in [0, 1] in float32.
+
+    Examples
+    --------
+    >>> cbm.data("shifting-bar", size=4, bar=1, flip=True)["train"]
+    array([[0, 1, 1, 1],
+           [1, 0, 1, 1],
+           [1, 1, 0, 1],
+           [1, 1, 1, 0]], dtype=uint8)
     """
     from cbm_cli.datasets.loading import load as load_dataset
 
-    for source in (name, *map(options.get, ("path", "train", "valid", "test"))):
+    for source in (name, *map(options.get, ("train", *_SOURCES))):
         if not isinstance(source, str | PathLike | None):
-            told = (
-                "reads files and named sets; for rows in memory write "
+            raise CbmError(
+                "data: reads files and named sets; for rows in memory write "
                 "cbm.run(grid, data=rows)"
             )
-            raise CbmError(f"data: {told}")
-    found = load_dataset(name, **options)
-    if found.levels == 1:
-        return found.parts
-    return {part: rows / np.float32(found.levels) for part, rows in found.parts.items()}
+    dataset = load_dataset(name, **options)
+    if dataset.levels == 1:
+        return dataset.parts
+    largest = np.float32(dataset.levels)
+    return {part: rows / largest for part, rows in dataset.parts.items()}
 
 
 # Results
@@ -67,53 +79,83 @@ def data(name: str | None = None, /, **options: Any) -> dict[str, NDArray]:
 class ResultFrames:
     """A results folder as data frames; an experiment may be left out where the folder
     has only one.
+
+    Examples
+    --------
+    >>> toy = {"model": {"kind": "rbm", "hidden": 2}, "offsets": ["00", "dd^b_s"]}
+    >>> toy |= {"sampler": "PCD-1", "learning_rate": 0.1, "updates": 100, "trials": 3}
+    >>> rows = np.repeat([[0, 0, 1, 1], [1, 1, 0, 0]], 50, axis=0)
+    >>> grid = {"experiments": {"pairs": toy}}
+    >>> results = cbm.run(grid, data=rows, jobs=0, progress=False)
+    >>> results
+    <results in results: pairs>
     """
 
     def __init__(self, folder: str | PathLike = "results/") -> None:
         self._results = Results(Path(folder))
 
     def __repr__(self) -> str:
-        return (
-            f"<results in {self._results.folder}: "
-            f"{', '.join(self.experiments()) or 'none'}>"
-        )
+        names = ", ".join(self.experiments())
+        return f"<results in {self._results.folder}: {names or 'none'}>"
 
     def experiments(self) -> list[str]:
-        """Return the names of the experiments."""
+        """Return the names of the experiments.
+
+        Examples
+        --------
+        >>> cbm.open_results("results").experiments()
+        ['pairs']
+        """
         return self._results.experiments()
 
     def summaries(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per finished trial, of one experiment or of all, as in
         summary.csv.
+
+        Examples
+        --------
+        >>> summaries = cbm.open_results("results").summaries()
+        >>> summaries.groupby("offsets")["trial"].count().to_dict()
+        {'00': 3, 'dd^b_s': 3}
         """
         import pandas as pd
 
-        frames = list[pd.DataFrame]()
+        names = [experiment] if experiment else []
+        frames: list[pd.DataFrame] = []
         try:
-            with self._results.readable([experiment] if experiment else ()) as stores:
+            with self._results.readable(names) as stores:
                 frames = [store.summary() for store in stores]
         except CbmError as error:
             if not frames:
                 raise
             warnings.warn(str(error), stacklevel=2)
-        # those without a row would turn the numbers of trials into floats
-        return pd.concat(
-            [frame for frame in frames if len(frame)] or frames, ignore_index=True
-        ).copy()
+        # Without a row, numbers of trials would become floats.
+        filled = [frame for frame in frames if len(frame)]
+        return pd.concat(filled or frames, ignore_index=True)
 
     def curves(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per evaluation of each finished trial.
 
-        Columns: ``run_id``, ``trial``, the settings that vary, ``update``, ``epoch``,
+        Columns: ``run_id``, the settings that vary, ``trial``, ``update``, ``epoch``,
         and the metrics in nats per sample.
+
+        Examples
+        --------
+        >>> cbm.open_results("results").curves().columns[:5].tolist()
+        ['run_id', 'offsets', 'trial', 'update', 'epoch']
         """
-        return self._long(experiment, "curves")
+        return self._of_trials(experiment, "curves")
 
     def records(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per record of each finished trial: columns as in `curves`,
         then the recorders'.
+
+        Examples
+        --------
+        >>> cbm.open_results("results").records().empty  # the grid has no recorders
+        True
         """
-        return self._long(experiment, "records")
+        return self._of_trials(experiment, "records")
 
     def table(
         self,
@@ -135,16 +177,24 @@ class ResultFrames:
             list of names each; ``metric``, ``statistic``, ``by``, ``test``, ``alpha``,
             ``correction``. Also ``groups``, settings that divide the rows, and
             ``best``, ``"highest"`` or ``"lowest"``, of a metric without a best.
+
+        Examples
+        --------
+        >>> table = cbm.open_results("results").table(statistic="final")
+        >>> table["offsets"].tolist()
+        ['00', 'dd^b_s']
         """
         import pandas as pd
 
         from cbm_cli.cli.table import tables
 
-        for name in {"rows", "columns", "groups", "choose"} & {*options}:
-            options[name] = _listed(options[name])
-        names = [self._results.only(experiment)]
-        (found,) = tables(self._results, names, select=_wanted(select), **options)
-        return pd.DataFrame(found.records())
+        for name in ("rows", "columns", "groups", "choose"):
+            if name in options:
+                options[name] = _names(options[name])
+        experiments = [self._results.only(experiment)]
+        options["select"] = _pairs(select)
+        (table,) = tables(self._results, experiments, **options)
+        return pd.DataFrame(table.records())
 
     def plot(
         self,
@@ -172,6 +222,13 @@ class ResultFrames:
         size, title, options
             Options of ``cbm plot``: ``statistic="mean"``, ``metric=["weight_norm"]``,
             ``x="learning_rate"``.
+
+        Examples
+        --------
+        >>> picture = cbm.open_results("results").plot("curves", size="column")
+        >>> picture.write("curves.pdf")
+        >>> picture.caption
+        'Median over 3 trials, band: quartiles.'
         """
         from cbm_cli.report.kinds import draw
         from cbm_cli.report.options import Options
@@ -181,12 +238,10 @@ class ResultFrames:
             raise CbmError(
                 f"size {size!r}: write column, page or (width, height) in inches"
             )
-        if isinstance(metric := options.get("metric"), str):
-            options["metric"] = [metric]
-        asked = Options(_wanted(select), **options)
-        return compose(
-            draw(self._results, kind, _listed(experiments), asked), size, title
-        )
+        options["metric"] = _names(options.get("metric", ()))
+        chosen = Options(_pairs(select), **options)
+        panels = draw(self._results, kind, _names(experiments), chosen)
+        return compose(panels, size, title)
 
     def best(
         self,
@@ -196,22 +251,26 @@ class ResultFrames:
     ) -> TrainedMachine:
         """Return the machine that ``cbm best`` names first; with several data sets,
         name one.
+
+        Examples
+        --------
+        >>> cbm.open_results("results").best()
+        <rbm of 4-2 units>
         """
         store = self._results.store(self._results.only(experiment))
         machines: dict[str, str] = {}  # the first of each data set
         for record in best_machines(store, metric=metric):
             if record.machine:
                 machines.setdefault(record.data, record.machine)
-        paths = [path for title, path in machines.items() if data in (None, title)]
-        if len(paths) != 1:
-            titles = ", ".join(machines)
+        titles = [title for title in machines if data in (None, title)]
+        if len(titles) != 1:
             raise CbmError(
                 f"{store.experiment}: each data set has a best machine; name one by "
-                f"data=: {titles}"
+                f"data=: {', '.join(machines)}"
             )
-        return load(paths[0])
+        return load(machines[titles[0]])
 
-    def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
+    def _of_trials(self, experiment: str | None, kind: str) -> pd.DataFrame:
         """Return the curves or the records of all trials below each other."""
         import pandas as pd
 
@@ -219,36 +278,38 @@ class ResultFrames:
         summary = store.summary()
         if summary.empty:
             return summary
-        keys = [*zip(summary["run_id"], summary["trial"], strict=True)]
-        found = [getattr(store, kind)(run_id, [number])[0] for run_id, number in keys]
-        frames = pd.concat(found, keys=keys, names=["run_id", "trial"])
-        axes = [
-            "run_id",
-            *(axis for axis in store.manifest().axes if axis in summary),
-        ]
-        cells = summary[axes].drop_duplicates("run_id")
-        return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")
+        axes = [axis for axis in store.manifest().axes if axis in summary]
+        read = getattr(store, kind)
+        frames = []
+        for trial in summary[["run_id", *axes, "trial"]].to_dict("records"):
+            (frame,) = read(trial["run_id"], [trial["trial"]])
+            frames.append(pd.DataFrame({**trial, **frame}))
+        return pd.concat(frames, ignore_index=True)
 
 
-def _listed(names: Any) -> Any:
-    """Return a single name as a list of it, and anything else as it is."""
+def _names(names: str | Sequence[str]) -> Sequence[str]:
+    """Return names as a list, also a single one."""
     return [names] if isinstance(names, str) else names
 
 
-def _wanted(select: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return settings and values to select by as text."""
-    lists = {
-        name: one if isinstance(one, list | tuple) else [one]
-        for name, one in (select or {}).items()
-    }
-    return [
-        (name, text_of(value)) for name, values in lists.items() for value in values
-    ]
+def _pairs(select: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return settings with the values to select by, as text."""
+    pairs = []
+    for name, values in (select or {}).items():
+        if not isinstance(values, list | tuple):
+            values = [values]
+        pairs += [(name, text_of(value)) for value in values]
+    return pairs
 
 
 def open_results(folder: str | PathLike = "results/") -> ResultFrames:
     """Return the finished trials of a results folder as data frames; CbmError if it is
     not there.
+
+    Examples
+    --------
+    >>> cbm.open_results("results")
+    <results in results: pairs>
     """
     return ResultFrames(folder)
 
@@ -290,6 +351,16 @@ def run(
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip":
         True}``.
+
+    Examples
+    --------
+    >>> toy = {"data": {"name": "bars-and-stripes", "size": 2}, "offsets": "dd^b_s"}
+    >>> toy |= {"model": {"kind": "rbm", "hidden": 3}, "sampler": "PCD-1"}
+    >>> toy |= {"learning_rate": [0.1, 0.05], "updates": 100, "batch": "full"}
+    >>> grid = {"experiments": {"bars": toy}}
+    >>> results = cbm.run(grid, output="bars", trials=2, jobs=0, progress=False)
+    >>> results.summaries()["learning_rate"].tolist()
+    [0.1, 0.1, 0.05, 0.05]
     """
     from cbm_cli.cli.output import live
     from cbm_cli.execution.agenda import make_agenda
@@ -299,54 +370,52 @@ def run(
     from cbm_cli.kernels.sharing import cores
 
     check_whole("run", 0, jobs=jobs)
-    text, path = (
-        (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))
-    )
-    names = _listed(experiments)
+    text, path = None, Path("grid")
+    if isinstance(grid, Mapping):
+        text = _yaml(grid)
+    else:
+        path = Path(grid)
+    names = _names(experiments)
+    fields = dict(changes or {})
+    script = sys.modules["__main__"]
     with locked(Path(output)) as lock:
-        fields = dict(changes or {})
         if data is not None:
             fields["data"] = _kept_data(data, lock, path.parent)
-        texts = {
-            field: value if isinstance(value, str) else _yaml(value)
-            for field, value in fields.items()
-        }
+        texts = {field: _yaml(value) for field, value in fields.items()}
         selected = read_grid(path, texts, trials, names, text=text).select(names)
         agenda = make_agenda(selected, Path(output), folder=path.parent)
-        its = RunProgress(agenda)
-        script = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType(
-            "__main__"
-        )  # or new workers would run the user's script again
+        display = RunProgress(agenda)
+        shown: Any = nullcontext(logging.getLogger("cbm").info)
+        if progress:
+            shown = live(display.share, display.words)
+        # New workers would run the user's script again
+        sys.modules["__main__"] = ModuleType("__main__")
         try:
-            with (
-                live(its.share, its.words)
-                if progress
-                else nullcontext(its.message) as its.message
-            ):
-                if agenda.jobs:
-                    precompile(agenda.jobs, its.message)
-                ending = run_agenda(
-                    agenda, its, lock, workers=cores() if jobs is None else jobs
-                )
+            with shown as display.message:
+                precompile(agenda.jobs, display.message)
+                workers = cores() if jobs is None else jobs
+                ending = run_agenda(agenda, display, lock, workers=workers)
         finally:
             sys.modules["__main__"] = script
-    for name, flaw in ending.flaws.items():
-        kept = (
-            f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without "
-            "its columns"
-        )
-        warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)
-    if ending.failed:
-        lines = [
-            f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]
-        ]
-        head = f"{count(len(ending.failed), 'trial')} failed; finished ones are kept"
-        raise CbmError("\n".join([head, *lines]))
+    _report(ending)
     return ResultFrames(output)
 
 
-def _kept_data(data: Any, lock: Lock, folder: Path) -> dict[str, Any] | str:
+def _report(ending: Ending) -> None:
+    """Warn of recorders that failed; CbmError for trials that did."""
+    for name, errors in ending.flaws.items():
+        trials = count(len(errors), "trial")
+        message = f"{name} failed in {trials}, kept without its columns"
+        warnings.warn(f"{message}; first in {errors[0]}", stacklevel=3)
+    if ending.failed:
+        trials = count(len(ending.failed), "trial")
+        lines = [f"{trials} failed; finished ones are kept"]
+        for job, failure in ending.failed[:10]:
+            lines.append(f"{job.title}: {failure.message}")
+        raise CbmError("\n".join(lines))
+
+
+def _kept_data(data: Any, lock: Lock, folder: Path) -> Mapping[str, Any] | str:
     """Return fields of ``data:`` for a file that holds the units of data frames and
     arrays.
     """
@@ -355,61 +424,54 @@ def _kept_data(data: Any, lock: Lock, folder: Path) -> dict[str, Any] | str:
 
     if isinstance(data, str) and not Path(data).is_file():
         return data  # a named set
-    given = (
-        data
-        if isinstance(data, Mapping) and not hasattr(data, "shape")
-        else {"path": data}
-    )
-    if {"train", "path"} <= given.keys():
-        raise CbmError("data: train is another word for path; give one of them")
-    given = {
-        "path" if name == "train" else name: one
-        for name, one in given.items()
-        if one is not None
-    }
-    sources = {name: given[name] for name in ("path", "valid", "test") if name in given}
-    default = {"name": "data"} if "path" in sources else {}
-    spec = make_spec(
-        **default | given | dict.fromkeys(sources, "rows")
-    )  # it names a value that does not fit
-    if all(isinstance(one, str | PathLike) for one in sources.values()):
-        return given
+    fields = {"path": data}
+    if isinstance(data, Mapping) and not hasattr(data, "shape"):  # of sparse matrices
+        fields = {name: value for name, value in data.items() if value is not None}
+    if "train" in fields:
+        if "path" in fields:
+            raise CbmError("data: train is another word for path; give one of them")
+        fields["path"] = fields.pop("train")
+    rows = {name: fields[name] for name in _SOURCES if name in fields}
+    name = {"name": "data"} if "path" in rows else {}
+    # Names a value that does not fit
+    spec = make_spec(**name | fields | dict.fromkeys(rows, "rows"))
+    if all(isinstance(source, str | PathLike) for source in rows.values()):
+        return fields
     arrays: dict[str, Any] = {}
-    for part, found in read_parts(spec, given, folder).items():
-        values, image = found.values, found.image
-        arrays[part] = values.reshape(-1, *image[:2]) if image else values
-    names = found.names  # all parts have the same
+    for part, table in read_parts(spec, fields, folder).items():
+        arrays[part] = table.values
+        if table.image:
+            arrays[part] = table.values.reshape(-1, *table.image[:2])
+    read = dict.fromkeys((*rows, "columns", "drop", "header"))
+    kept = name | {field: fields[field] for field in fields if field not in read}
+    if table.names:  # of all parts
+        arrays["names"] = np.array(table.names)
+        kept["columns"] = "all"
     stream = io.BytesIO()
-    np.savez(stream, **arrays | ({"names": np.array(names)} if names else {}))
+    np.savez(stream, **arrays)
     content = stream.getvalue()
-    name = f"{hashlib.sha256(content).hexdigest()[:16]}.npz"
-    path = lock.folder.resolve() / "data" / name
+    digest = hashlib.sha256(content).hexdigest()
+    path = lock.folder.resolve() / "data" / f"{digest[:16]}.npz"
     lock.keep_rows(path, content)
-    rest = {
-        name: one
-        for name, one in given.items()
-        if name not in (*sources, "columns", "drop", "header")
-    }
-    return (
-        {"name": "data"}
-        | rest
-        | {"path": str(path)}
-        | ({"columns": "all"} if names else {})
-    )
+    return {**kept, "path": str(path)}
 
 
 def _yaml(value: Any) -> str:
-    """Return plain values, paths and NumPy's arrays as YAML text, which JSON is."""
+    """Return plain values, paths and NumPy's arrays as YAML text, which JSON is; text
+    is YAML already.
+    """
 
-    def plain(one: Any) -> Any:
-        if hasattr(one, "tolist") and getattr(one, "ndim", 0) < 2:
-            return one.tolist()
-        if isinstance(one, PathLike):
-            return str(one)
-        kind = type(one).__name__
+    def plain(item: Any) -> Any:
+        if isinstance(item, PathLike):
+            return str(item)
+        if hasattr(item, "tolist") and np.ndim(item) < 2:
+            return item.tolist()
+        kind = type(item).__name__
         raise CbmError(
             f"a grid cannot hold a {kind}; pass rows by data=, as in cbm.run(grid, "
             "data=rows)"
         )
 
+    if isinstance(value, str):
+        return value
     return json.dumps(value, indent=1, ensure_ascii=False, default=plain)

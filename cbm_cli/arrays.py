@@ -47,7 +47,7 @@ def read_npz(
     names : collection of str, optional
         Only those of these names that are there.
     where : str
-        What messages begin with; default: the path.
+        What messages begin with.
 
     Raises
     ------
@@ -61,10 +61,7 @@ def read_npz(
     >>> read_npz(file, ["x"])
     {'x': array([0, 1, 2])}
     """
-    place: object = where
-    if isinstance(source, Path) and not where:
-        place = source
-    with located(place, "NPZ"):
+    with located(where, "NPZ"):
         if isinstance(source, Path):
             _check_file(source)
         with zipfile.ZipFile(source) as archive:

@@ -36,7 +36,7 @@ from cbm_cli.machines.models import Flat, Layered, flatten
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import CHAINS, draw, draw_given, parse_sampler
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.reference import free_energy, sigmoid, visible_mean
+from cbm_cli.reference import free_energy, sigmoid
 
 _OF_LOG_Z = ("exact", "ais")  # methods
 _BLOCK = 10_000  # rows that are widened to float64 at a time
@@ -253,12 +253,10 @@ class TrainedMachine:
         array([[0.87, 0.87, 0.13, 0.13]])
         """
         machine = self.parameters
-        if self.kind != "auto-encoder":
-            hidden = self.transform(X, 1)
-            return visible_mean(hidden, machine.weights[0], machine.biases[0])
-        y: NDArray[Any] = self.transform(X)
-        biases = machine.biases[0], *machine.decoder_biases
-        for W, d in zip(reversed(machine.weights), reversed(biases), strict=True):
+        biases = (machine.biases[0], *machine.decoder_biases)
+        y: NDArray[Any] = self.transform(X, len(biases))
+        weights = machine.weights[: len(biases)]
+        for W, d in zip(reversed(weights), reversed(biases), strict=True):
             y = sigmoid(y @ W.T + d)
         return y
 
@@ -347,10 +345,6 @@ class TrainedMachine:
         n = self.sizes[0]
         if hasattr(X, "columns"):
             X = units_for(X, self.names)
-        if np.ma.is_masked(X):
-            raise ValueError(
-                "X has masked entries; fill them, or leave out the rows that have some"
-            )
         x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             raise ValueError(

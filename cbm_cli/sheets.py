@@ -4,15 +4,11 @@ JSON.
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
-from unicodedata import combining, east_asian_width
 
 from cbm_cli.text import harmless, not_computed, valid_json
 
@@ -23,7 +19,7 @@ _GAP_WIDTH = 7.4  # points, between columns in \small
 _CAPTION_SENTENCES = 2  # of the notes; the others are below the caption
 
 # A bracket or a star after \\ would be its option.
-_LATEX_SPELLINGS = {character: f"\\{character}" for character in "&%$#_{}"}
+_LATEX_SPELLINGS: Any = {character: f"\\{character}" for character in "&%$#_{}"}
 _LATEX_SPELLINGS |= {character: f"{{{character}}}" for character in "[]*"}
 _LATEX_SPELLINGS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 _LATEX_SPELLINGS |= {"^": r"\textasciicircum{}", "|": r"\textbar{}", "–": "--"}
@@ -35,7 +31,7 @@ _LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{
 _LATEX_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 _MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
-_MARKDOWN_SPELLINGS = {character: f"\\{character}" for character in "\\`*|~"}
+_MARKDOWN_SPELLINGS: Any = {character: f"\\{character}" for character in "\\`*|~"}
 _MARKDOWN_SPELLINGS |= {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 # Underscores around words, brackets of a link, and what begins a heading or a list
 _MARKDOWN_PLACES = re.compile(
@@ -180,12 +176,6 @@ def _plain(entry: Item) -> str:
 
 def _width(text: str) -> int:
     """Return the columns of a terminal that a text takes."""
-    is_usual = [
-        east_asian_width(letter) not in "WF" and not combining(letter)
-        for letter in text
-    ]
-    if all(is_usual):
-        return len(text)
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -233,8 +223,8 @@ def markdown_of(text: str) -> str:
     &lt;img src=x&gt;, a\*b, my_survey, \[x](y)
     """
     characters = " ".join(harmless(text).split())
-    spelled = [_MARKDOWN_SPELLINGS.get(letter, letter) for letter in characters]
-    return _MARKDOWN_PLACES.sub(r"\\\g<0>", "".join(spelled))
+    spelled = characters.translate(str.maketrans(_MARKDOWN_SPELLINGS))
+    return _MARKDOWN_PLACES.sub(r"\\\g<0>", spelled)
 
 
 def _markdown(sheet: Sheet) -> str:
@@ -276,7 +266,7 @@ def latex_of(text: str) -> str:
     >>> print(latex_of("my_survey & 50%: p = 6e-08, at most -21.3"))
     my\_survey \& 50\%: p = $6 \times 10^{-8}$, at most $-21.3$
     """
-    escaped = "".join(_LATEX_SPELLINGS.get(letter, letter) for letter in text)
+    escaped = text.translate(str.maketrans(_LATEX_SPELLINGS))
     separate = escaped.replace("--", "-{}-") if "--" in text else escaped
     return _LATEX_NUMBER.sub(_latex_number, separate)
 
@@ -339,9 +329,7 @@ class _Parts(NamedTuple):
     @property
     def width(self) -> int:
         """The number of these columns."""
-        if not self.number:
-            return 1
-        return 2 + 3 * self.spread + self.aside + self.flags
+        return len(re.findall("[lcr]", self.form))
 
 
 def _latex(sheet: Sheet) -> str:
@@ -358,8 +346,6 @@ def _latex(sheet: Sheet) -> str:
         sheet = _narrow(sheet)
         size += r"\setlength{\tabcolsep}{4pt}"
     parts = [_Parts.of(entries) for entries in sheet.columns]
-    if not sheet.rows:
-        parts = [_Parts.of([]) for _ in sheet.header]
     form = "".join(part.form for part in parts)
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
@@ -471,18 +457,10 @@ def _mathematics(number: str, mark: str = "{}") -> str:
 
 
 def _csv(sheet: Sheet) -> str:
-    stream, records = io.StringIO(), sheet.records()
-    if not records:
+    """Write the records: nothing for NaN, and ten digits of a number."""
+    import pandas as pd
+
+    frame = pd.DataFrame(sheet.records())
+    if frame.empty:
         return ""
-    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    for record in records:
-        writer.writerow({name: _csv_field(value) for name, value in record.items()})
-    return stream.getvalue()
-
-
-def _csv_field(value: Any) -> Any:
-    """Return the text of a value: empty for NaN, and ten digits of a number."""
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.10g}"
-    return not_computed(value)
+    return frame.map(not_computed).to_csv(index=False, float_format="%.10g")

@@ -32,7 +32,7 @@ try:
         ClassNamePrefixFeaturesOutMixin,
         TransformerMixin,
     )
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_random_state, gen_batches
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError(
@@ -220,11 +220,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             with using_cores(effective_n_jobs(self.n_jobs)):
                 self._log_z = self.machine_.log_partition(method, data=self._means)
         scores = []
-        for start in range(0, x.shape[0], _BLOCK):
-            block = x[start : start + _BLOCK]
-            if issparse(block):
-                block = block.toarray()
-            scores.append(self.machine_.log_likelihood(block, log_z=self._log_z))
+        for block in gen_batches(x.shape[0], _BLOCK):
+            scores.append(self.machine_.log_likelihood(x[block], log_z=self._log_z))
         return np.concatenate(scores)
 
     def score(self, X: ArrayLike, y: object = None) -> float:

@@ -133,7 +133,7 @@ def did_you_mean(
     return f"; there are {', '.join(listed)}"
 
 
-def count(number: int, noun: str, plural: str | None = None) -> str:
+def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 trial``, ``7,200 trials``.
 
     Examples
@@ -141,9 +141,8 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     >>> count(7200, "trial")
     '7,200 trials'
     """
-    if number != 1:
-        noun = plural or f"{noun}s"
-    return f"{number:,} {noun}"
+    ending = "" if number == 1 else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def duration(seconds: float) -> str:

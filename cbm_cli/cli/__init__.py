@@ -126,8 +126,11 @@ def _message_of(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         place = error.filename or "system"
         problem = error.strerror or str(error) or type(error).__name__
-        message = f"{place}: {problem}; check the file and its permissions"
-        return message, CbmError.exit_code
+        remedy = "check the file and its permissions"
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            place = error.filename or "cbm"
+            remedy = "allow more of them with ulimit -n"
+        return f"{place}: {problem}; {remedy}", CbmError.exit_code
     remedy = "finished trials are kept; CBM_DEBUG=1 in front of cbm shows where"
     return f"unforeseen {type(error).__name__}: {error}; {remedy}", 1
 

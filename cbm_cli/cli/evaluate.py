@@ -20,7 +20,7 @@ from cbm_cli.cli.output import live, note, print_list, say, say_json
 from cbm_cli.cli.target import Target, results_and
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels.sharing import cores
-from cbm_cli.text import count, decimal, text_of
+from cbm_cli.text import count, decimal
 
 if TYPE_CHECKING:
     from cbm_cli.execution.evaluate import Evaluated
@@ -203,13 +203,11 @@ def _doubts_about(answer: dict[str, Any]) -> list[str]:
     from cbm_cli.machines.likelihood import doubt_of
 
     doubts = []
-    doubt = doubt_of(answer)
-    if doubt:
+    if doubt := doubt_of(answer):
         remedy = "trust neither it nor its error; use more --temperatures"
         doubts.append(f"{doubt}; {remedy}")
-    rows = answer.get("mean_field_unsettled")
-    if rows:
-        state = f"mean field has not settled for {count(rows, 'row')}"
+    if unsettled := answer.get("mean_field_unsettled"):
+        state = f"mean field has not settled for {count(unsettled, 'row')}"
         doubts.append(f"{state}; their bounds hold, but could be closer")
     return doubts
 
@@ -218,7 +216,14 @@ def _lines_of(answer: Mapping[str, Any]) -> list[str]:
     """Return the lines of an answer about a machine, or about a part of the data."""
     lines = []
     if "log_z" in answer:
-        lines += _lines_of_log_z(answer)
+        error = answer.get("log_z_standard_error")
+        spread = "" if error is None else f" ± {error:.6f}"
+        log_z, centered = answer["log_z"], answer["log_z_centered"]
+        value = f"{log_z:.6f}{spread} (plain energy, without offsets)"
+        lines.append(("log Z", value))
+        if centered != log_z:
+            value = f"{centered:.6f}{spread} (centered energy of the file)"
+            lines.append(("", value))
     if "log_z_interval" in answer:
         low, high = answer["log_z_interval"]
         interval = f"{low:.6f} to {high:.6f}"
@@ -230,24 +235,11 @@ def _lines_of(answer: Mapping[str, Any]) -> list[str]:
         at_most = f"{answer['log_z_at_most']:.6f} at most"
         lines.append(("", f"{at_most}, by a sum over all states"))
     for name, words in _QUANTITIES.items():
-        quantity = answer.get(name)
-        if quantity:
+        if quantity := answer.get(name):
             rows = quantity["n"]
             lines.append((words, f"{quantity['mean']:.6f} nats per row ({rows} rows)"))
             lines.append(("", f"{quantity['total']:.6f} nats of all {rows} rows"))
     return [f"{words:<15} {value}" for words, value in lines]
-
-
-def _lines_of_log_z(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    spread = ""
-    if answer.get("log_z_standard_error") is not None:
-        spread = f" ± {answer['log_z_standard_error']:.6f}"
-    log_z = f"{answer['log_z']:.6f}{spread}"
-    lines = [("log Z", f"{log_z} (plain energy, without offsets)")]
-    if answer["log_z_centered"] != answer["log_z"]:
-        centered = f"{answer['log_z_centered']:.6f}{spread}"
-        lines.append(("", f"{centered} (centered energy of the file)"))
-    return lines
 
 
 # Results
@@ -273,14 +265,9 @@ def _evaluate_results(
         for problem in damaged.values():
             note(f"{problem}; cbm run repeats what is lost")
         trials = _evaluate_trials(writer, manifest, method, as_json, effort)
-        run_ids = [run.run_id for run in store.manifest().cells]
-        places = {run_id: place for place, run_id in enumerate(run_ids)}
-        trials.sort(key=lambda trial: (places[trial.run.run_id], trial.number))
         _print_evaluated(store, trials, as_json)
-        _note_doubtful(store, trials)
         _note_left_out(store, trials)
-        evaluated = [trial for trial in trials if trial.columns and not trial.before]
-        if evaluated:
+        if any(trial.columns and not trial.before for trial in trials):
             note(f"{store.folder / 'summary.csv'}: columns added")
         failed = any(trial.problem for trial in trials)
         if damaged or failed or not trials:
@@ -295,14 +282,15 @@ def _evaluate_trials(
     as_json: bool,
     effort: Mapping[str, Any],
 ) -> list[Evaluated]:
-    """Evaluate the trials of an experiment, and print JSON as it comes: of several
-    workers in any order.
+    """Evaluate the trials of an experiment, and return them in the order of its grid;
+    print JSON as it comes: of several workers in any order.
     """
     from cbm_cli.execution.evaluate import evaluate_trials
 
     store = writer.store
     trials: list[Evaluated] = []
-    total = len(store.finished_keys(run.run_id for run in manifest.cells))
+    run_ids = [run.run_id for run in manifest.cells]
+    total = len(store.finished_keys(run_ids))
 
     def share() -> float:
         return len(trials) / max(total, 1)
@@ -331,57 +319,52 @@ def _evaluate_trials(
         done = f"{count(new, 'trial')} evaluated"
         note(f"\nInterrupted; {done}; {command} continues.")
         raise
-    return trials
+    return sorted(
+        trials, key=lambda trial: (run_ids.index(trial.run.run_id), trial.number)
+    )
 
 
 def _print_evaluated(store: Store, trials: Sequence[Evaluated], as_json: bool) -> None:
     """Print a line per cell: the settings that vary, the number of trials, the mean of
-    each column; and the number of trials that were evaluated before.
+    each column; say how many trials were evaluated before, and how many are doubtful.
     """
-    evaluated = [trial for trial in trials if trial.columns]
-    if evaluated and not as_json:
-        _print_means(store, evaluated)
+    rows = [trial.columns for trial in trials if trial.columns]
+    if rows and not as_json:
+        _print_means(store, [trial for trial in trials if trial.columns])
     before = sum(trial.before for trial in trials)
     if before:
         state = f"{count(before, 'trial')} evaluated before"
         note(f"{store.experiment}: {state}; --again evaluates them again")
+    doubtful = 0
+    for row in rows:
+        doubtful += any(row[name] for name in row if name.endswith("_doubtful"))
+    if doubtful:
+        what = f"the estimate of log Z of {count(doubtful, 'trial')}"
+        why = "rests on too few runs, or a proved bound disproves it"
+        note(f"warning: {store.experiment}: {what} {why}")
 
 
 def _print_means(store: Store, trials: Iterable[Evaluated]) -> None:
+    from cbm_cli.results.columns import key_of
 
     say(f"{store.experiment}: means over trials, in nats per row")
     axes = store.manifest().axes
-    cells: dict[tuple[str, ...], list[dict[str, float]]] = {}
+    cells: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     names: dict[str, None] = {}
     for trial in trials:
-        settings = tuple(text_of(trial.run.row[axis]) for axis in axes)
-        cells.setdefault(settings, []).append(trial.columns)
+        cells.setdefault(key_of(trial.run.row, axes), []).append(trial.columns)
         for name, value in trial.columns.items():
             is_hidden = any(word in name for word in _HIDDEN)
             if isinstance(value, float) and not is_hidden:
                 names[name] = None
     rows = []
     for settings, columns in cells.items():
-        means = [_mean_of(name, columns) for name in names]
-        rows.append((*settings, str(len(columns)), *means))
+        row = [*settings, str(len(columns))]
+        for name in names:
+            mean = fmean(of_trial.get(name, math.nan) for of_trial in columns)
+            row.append("" if math.isnan(mean) else decimal(mean, ".4f"))
+        rows.append(row)
     print_list((*axes, "trials", *names), rows)
-
-
-def _mean_of(name: str, trials: Iterable[Mapping[str, float]]) -> str:
-    mean = fmean(columns.get(name, math.nan) for columns in trials)
-    return "" if math.isnan(mean) else decimal(mean, ".4f")
-
-
-def _note_doubtful(store: Store, trials: Iterable[Evaluated]) -> None:
-    """Say how many estimates are doubtful."""
-    doubtful = 0
-    for trial in trials:
-        flags = [name for name in trial.columns if name.endswith("_doubtful")]
-        doubtful += any(trial.columns[flag] for flag in flags)
-    if doubtful:
-        what = f"the estimate of log Z of {count(doubtful, 'trial')}"
-        why = "rests on too few runs, or a proved bound disproves it"
-        note(f"warning: {store.experiment}: {what} {why}")
 
 
 def _note_left_out(store: Store, trials: Sequence[Evaluated]) -> None:

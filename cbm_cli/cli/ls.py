@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import msgspec
 from cbm_cli.cli import options
 from cbm_cli.cli.options import GRIDS, command
 from cbm_cli.cli.output import note, print_list, say, say_json, to_type
-from cbm_cli.cli.target import Target, grid_near, results_and
+from cbm_cli.cli.target import Target, naming_grid, results_and
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, text_of
 
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
         TrialRecord,
     )
 
-Record = Mapping[str, Any]  # what --json prints of an experiment of a grid
 # Columns of summary.csv that a run shows for each of its trials
-_SHOWN = re.compile("_(final|max|min|exact|ais|pseudo)$|^(diverged|seconds)$")
+_SHOWN = "_(final|max|min|exact|ais|pseudo)$|^(diverged|seconds)$"
 
 
 @command
@@ -52,19 +50,11 @@ def ls(target: Target, as_json: bool) -> None:
     if any(name.endswith(GRIDS) for name in names):
         _list_grid(names, as_json)
         return
-    try:
+    with naming_grid("ls", names):
         if len(names) == 1 and names[0] not in target.results().experiments():
             _show_run(target.results(), names[0], as_json)
         else:
             _list_results(target, as_json)
-    except CbmError as error:
-        near = None
-        if names:
-            near = grid_near(str(target.folder / names[0])) or grid_near(names[0])
-        if near is None:
-            raise
-        remedy = f"{near} is a grid: {to_type('ls', near)}"
-        raise CbmError(f"{error}\n{remedy}") from None
 
 
 # Grids
@@ -75,26 +65,13 @@ def _list_grid(names: Sequence[str], as_json: bool) -> None:
     if len(names) > 1:
         words = " ".join(names)
         raise CbmError(f"{words}: write cbm ls GRID.yaml, without anything else")
-    records = _experiments_of_grid(Path(names[0]))
-    if as_json:
-        say_json(records, indent=2)
-        return
-    groups: dict[str, list[str]] = {}
-    for record in records:
-        _print_experiment(record)
-        for group in record["groups"]:
-            groups.setdefault(group, []).append(record["experiment"])
-    for group, members in groups.items():
-        say(f"{group} (group): {', '.join(members)}")
-
-
-def _experiments_of_grid(path: Path) -> list[Record]:
     from cbm_cli.datasets.spec import available
     from cbm_cli.grid.read import read_grid
 
+    path = Path(names[0])
     grid = read_grid(path)
-    is_missing = cache(lambda data: available(data, path.parent))
-    records: list[Record] = []
+    is_missing = cache(partial(available, folder=path.parent))
+    records = []
     for name, experiment in grid.experiments.items():
         data_sets = {cell.data for cell in experiment.cells}
         missing = {data.title for data in data_sets if is_missing(data)}
@@ -109,10 +86,16 @@ def _experiments_of_grid(path: Path) -> list[Record]:
             "groups": groups,
         }
         records.append(record)
-    return records
+    if as_json:
+        say_json(records, indent=2)
+        return
+    for record in records:
+        _print_experiment(record)
+    for group, members in grid.groups.items():
+        say(f"{group} (group): {', '.join(members)}")
 
 
-def _print_experiment(record: Record) -> None:
+def _print_experiment(record: Mapping[str, Any]) -> None:
     mark = " (default)" if record["default"] else ""
     cells, trials = count(record["cells"], "cell"), count(record["trials"], "trial")
     say(f"{record['experiment']}{mark}: {cells}, {trials}")
@@ -160,15 +143,15 @@ def _print_experiments(records: Iterable[ExperimentRecord]) -> None:
         more = len(record.data) - 3
         if more > 0:
             data_sets += f" and {more} more"
-        about = (record.experiment, data_sets, str(record.cells))
-        words = _states_of(record)
+        trials, words = _progress(record)
         if record.other_runs:
             words.append(f"{count(record.other_runs, 'run')} no longer in the grid")
         when = ""
         if record.when:
             local = datetime.fromisoformat(record.when).astimezone()
             when = f"{local:%Y-%m-%d %H:%M}"
-        rows.append((*about, *_progress(record, words), when))
+        about = (record.experiment, data_sets, str(record.cells), trials)
+        rows.append((*about, ", ".join(words), when))
     heads = ("experiment", "data", "cells", "trials", "status", "last change")
     print_list(heads, rows)
 
@@ -177,35 +160,25 @@ def _print_runs(records: Iterable[RunRecord]) -> None:
     rows = []
     for record in records:
         settings = [text_of(value) or "-" for value in record.settings.values()]
-        about = (record.experiment, record.run_id, " ".join(settings))
-        words = _states_of(record)
-        if record.in_grid:
-            progress = _progress(record, words)
-        else:
-            progress = (f"{record.finished:,}", ", ".join(["not in the grid", *words]))
-        rows.append((*about, *progress))
+        trials, words = _progress(record)
+        if not record.in_grid:
+            trials, words[0] = f"{record.finished:,}", "not in the grid"
+        about = (record.experiment, record.run_id, " ".join(settings), trials)
+        rows.append((*about, ", ".join(words)))
     print_list(("experiment", "run", "settings", "trials", "status"), rows)
 
 
-def _states_of(record: ExperimentRecord | RunRecord) -> list[str]:
-    """Return how many trials are interrupted and failed, in words."""
-    words = []
+def _progress(record: ExperimentRecord | RunRecord) -> tuple[str, list[str]]:
+    """Return the number of finished trials, and the states of all in words."""
+    is_complete = record.finished >= record.planned
+    words = ["complete" if is_complete else "incomplete"]
     if record.interrupted:
         words.append(f"{record.interrupted:,} interrupted")
     if record.failed:
         words.append(f"{record.failed:,} failed")
-    return words
-
-
-def _progress(
-    record: ExperimentRecord | RunRecord, words: Sequence[str]
-) -> tuple[str, str]:
-    """Return the number of finished trials, and the state of the others."""
-    is_complete = record.finished >= record.planned
-    states = ["complete" if is_complete else "incomplete", *words]
     if record.beyond:
-        states.append(f"{record.beyond:,} more than asked")
-    return f"{record.finished:,} of {record.planned:,}", ", ".join(states)
+        words.append(f"{record.beyond:,} more than asked")
+    return f"{record.finished:,} of {record.planned:,}", words
 
 
 # A run
@@ -215,13 +188,19 @@ def _show_run(results: Results, name: str, as_json: bool) -> None:
     """Print the settings of a run, those that vary first, and a line for each trial;
     then why some failed.
     """
-    runs = _runs_named(results, name)
+    from cbm_cli.results.folder import describe_run, find_run
+
+    run_id, _, number = name.removesuffix(":best").partition(":")
+    runs = [describe_run(store, run_id) for store, run_id in find_run(results, run_id)]
     run = runs[0]
+    if number and number not in [str(trial.trial) for trial in run.trials]:
+        raise CbmError(f"{results.folder}: {run.run_id} has no trial {number}")
     experiments = [other.experiment for other in runs]
     in_grid = any(other.in_grid for other in runs)
     if as_json:
         record = msgspec.to_builtins(run)
-        record["trials"] = [_as_json(trial) for trial in run.trials]
+        for trial in record["trials"]:
+            trial |= trial.pop("columns", {})
         about = {"in_grid": in_grid, "experiments": experiments}
         say_json(record | about, indent=2)
         return
@@ -233,64 +212,33 @@ def _show_run(results: Results, name: str, as_json: bool) -> None:
     _print_trials(run.trials)
 
 
-def _runs_named(results: Results, name: str) -> list[RunDetails]:
-    """Return what each experiment that holds a run knows of it."""
-    from cbm_cli.results.folder import describe_run, find_run
-
-    run_id, _, number = name.removesuffix(":best").partition(":")
-    runs = [describe_run(store, run_id) for store, run_id in find_run(results, run_id)]
-    if number:
-        numbers = {str(trial.trial) for run in runs for trial in run.trials}
-        if number not in numbers:
-            run_id = runs[0].run_id
-            raise CbmError(f"{results.folder}: {run_id} has no trial {number}")
-    return runs
-
-
-def _as_json(trial: TrialRecord) -> dict[str, Any]:
-    """Return a trial as --json prints it, with its columns next to its number."""
-    record: dict[str, Any] = {"trial": trial.trial, "status": trial.status}
-    if trial.details:
-        record["details"] = trial.details
-    return record | trial.columns
-
-
 def _print_settings(run: RunDetails) -> None:
     texts = {name: text_of(value) for name, value in run.settings.items()}
-    settings = {name: text for name, text in texts.items() if text}
-    varying = [name for name in run.varying if name in settings]
+    varying = [(name, texts.pop(name)) for name in run.varying if texts[name]]
     if varying:
-        rows = [(name, settings.pop(name)) for name in varying]
-        print_list(("setting", "value"), [*rows, ("", "")])
-    alike = ", ".join(f"{name} {text}" for name, text in settings.items())
-    say(fill(f"other settings: {alike}", 100, break_on_hyphens=False))
+        print_list(("setting", "value"), [*varying, ("", "")])
+    others = [f"{name} {text}" for name, text in texts.items() if text]
+    words = f"other settings: {', '.join(others)}"
+    say(fill(words, 100, break_on_hyphens=False))
     say()
 
 
 def _print_trials(trials: Sequence[TrialRecord]) -> None:
-    columns = _columns_of(trials)
+    import pandas as pd
+
+    from cbm_cli.results import Metric
+
+    values = pd.DataFrame([trial.columns for trial in trials])
+    shown = values.filter(regex=_SHOWN).dropna(axis="columns", how="all")
     rows = []
-    for trial in trials:
-        values = [_in_short(trial.columns.get(column)) for column in columns]
-        rows.append((str(trial.trial), trial.status, *values))
-    print_list(("trial", "status", *columns), rows)
-    if _any_per_row(columns):
+    for trial, row in zip(trials, shown.to_numpy(), strict=True):
+        rows.append((str(trial.trial), trial.status, *map(_in_short, row)))
+    print_list(("trial", "status", *shown), rows)
+    if any(Metric(column.rpartition("_")[0]).better for column in shown):
         say("likelihoods, bounds and costs are per row; --json has every value")
     for trial in trials:
         if trial.details:
             say(f"\ntrial {trial.trial}: {trial.details.rstrip()}")
-
-
-def _columns_of(trials: Sequence[TrialRecord]) -> list[str]:
-    """Return the columns to show that some trial has a value in."""
-    columns: dict[str, None] = {}
-    for trial in trials:
-        columns |= dict.fromkeys(filter(_SHOWN.search, trial.columns))
-    return [
-        column
-        for column in columns
-        if any(text_of(trial.columns.get(column)) for trial in trials)
-    ]
 
 
 def _in_short(value: Any) -> str:
@@ -298,10 +246,3 @@ def _in_short(value: Any) -> str:
     if isinstance(value, float):
         return text_of(float(f"{value:.6g}"))
     return text_of(value)
-
-
-def _any_per_row(columns: Iterable[str]) -> bool:
-    from cbm_cli.results import Metric
-
-    metrics = (Metric(column.rpartition("_")[0]) for column in columns)
-    return any(metric.better for metric in metrics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import click
 from cbm_cli.cli import options
 from cbm_cli.cli.options import GRIDS, Pairs, Whole, command, output, read_pairs
 from cbm_cli.cli.output import live, note, say, say_text, to_type
-from cbm_cli.cli.target import grid_near
+from cbm_cli.cli.target import naming_grid
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.execution.fork_server import start_early
 from cbm_cli.kernels.sharing import cores
@@ -100,36 +101,30 @@ def run(
     grid, names = _parse(words)
     _check_options(jobs, scheduler, trials, changes)
     workers = cores() if jobs is None else jobs
-    start_early(0 if scheduler or dry_run else workers)
+    if not (scheduler or dry_run):
+        start_early(workers)
     from cbm_cli.grid.read import read_grid
 
-    try:
+    with naming_grid("run", words):
         experiments = read_grid(grid, changes, trials, names).select(names)
-    except CbmError as error:
-        near = grid_near(words[0]) if words else None
-        if near is None or Path(words[0]).is_file():
-            raise
-        remedy = f"{near} is a grid: {to_type('run', near)}"
-        raise CbmError(f"{error}\n{remedy}") from None
     from cbm_cli.execution.agenda import make_agenda
     from cbm_cli.results.writer import locked
     from cbm_cli.trial.own_recorders import refuse_code
 
     if no_code:
         refuse_code(experiments)
-    missing = False
+    is_missing = False
     if available:
-        experiments, missing = _only_available(experiments, grid.parent)
+        experiments, is_missing = _only_available(experiments, grid.parent)
+    locking: AbstractContextManager[Lock | None] = locked(output)
     if dry_run:
+        locking = nullcontext()
+    with locking as lock:
         agenda = make_agenda(experiments, output, folder=grid.parent)
         _say_what_is_read(agenda)
-        _say_what_recorders_import(experiments, grid.parent)
-        _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
-    else:
-        with locked(output) as lock:
-            agenda = make_agenda(experiments, output, folder=grid.parent)
-            _say_what_is_read(agenda)
-            _say_what_recorders_import(experiments, grid.parent)
+        if lock is None:
+            _say_what_is_to_do(agenda, 1 if scheduler else max(workers, 1))
+        else:
             _run_and_show(
                 agenda,
                 lock,
@@ -137,7 +132,7 @@ def run(
                 scheduler=scheduler,
                 fail_fast=fail_fast,
             )
-    if missing:
+    if is_missing:
         raise SystemExit(IncompleteError.exit_code)
 
 
@@ -152,10 +147,6 @@ def _parse(words: Sequence[str]) -> tuple[Path, Sequence[str]]:
     first = Path(words[0])
     if first.suffix in GRIDS or "/" in words[0] or first.is_file():
         return first, words[1:]
-    near = grid_near(words[0])
-    if near and not _DEFAULT.is_file():
-        grid = to_type("run", near)
-        raise CbmError(f"{first}: there is no such file; did you mean {grid}?")
     return _DEFAULT, words
 
 
@@ -197,11 +188,12 @@ def _only_available(
 
 
 def _say_what_is_read(agenda: Agenda) -> None:
-    """Say what the data are, and which trials are damaged, begin again or are
-    shared.
+    """Say what the data are, which trials are damaged or shared, and what recorders of
+    the user import.
     """
     from cbm_cli.datasets.loading import describe
     from cbm_cli.results.folder import not_reused
+    from cbm_cli.trial.own_recorders import imported_modules
 
     lines = [describe(spec, data) for spec, data in agenda.datasets.items()]
     lines += agenda.damaged
@@ -209,38 +201,21 @@ def _say_what_is_read(agenda: Agenda) -> None:
         lines += experiment.notes
         store = agenda.stores[experiment.name]
         lines.append(not_reused(store, agenda.run_ids[experiment.name]))
-    for line in lines:
-        if line:
-            note(line)
-    if agenda.beyond:
-        trials = count(agenda.beyond, "trial")
-        why = "the states are of longer trainings, or began at another machine"
-        note(f"to start from the beginning: {trials}; {why}")
+    recorders: dict[str, str] = {}
+    for job in agenda.jobs:
+        recorders |= job.sources
+    for name, text in recorders.items():
+        modules = ", ".join(imported_modules(text))
+        if modules:
+            consequence = "trials are not run again when these change"
+            lines.append(f"{name}: imports {modules}; {consequence}")
+    for line in filter(None, lines):
+        note(line)
     shared = agenda.trials - agenda.total
     if shared:
         experiments = count(len(agenda.experiments), "experiment")
         which = f"{experiments} with {agenda.trials:,} trials"
         note(f"{which}; {shared:,} are the same as others and run once")
-
-
-def _say_what_recorders_import(experiments: Sequence[Experiment], folder: Path) -> None:
-    """Name the modules of a user's own recorders: a change of them runs no trial
-    again.
-    """
-    from cbm_cli.grid.settings import RECORDERS
-    from cbm_cli.trial.own_recorders import imported_modules, read_recorder
-
-    names: dict[str, None] = {}
-    for experiment in experiments:
-        for cell in experiment.cells:
-            names |= dict.fromkeys(cell.record.names)
-    for name in names:
-        if name in RECORDERS:
-            continue
-        modules = imported_modules(read_recorder(name, folder))
-        if modules:
-            consequence = "trials are not run again when these change"
-            note(f"{name}: imports {', '.join(modules)}; {consequence}")
 
 
 def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
@@ -249,12 +224,7 @@ def _say_what_is_to_do(agenda: Agenda, workers: int) -> None:
 
     jobs = f"{len(agenda.jobs):,} to run"
     if agenda.resumed:
-        jobs += f"; {agenda.resumed:,} of them resume where they were stopped"
-    if agenda.continued:
-        jobs += f"; {agenda.continued:,} of them continue a training of another length"
-    if agenda.started:
-        origin = "machines of files or of another experiment"
-        jobs += f"; {agenda.started:,} of them start from {origin}"
+        jobs += f"; {agenda.resumed:,} of them continue from saved states"
     trials = count(agenda.total, "trial")
     say(f"{trials}: {agenda.done:,} finished before, {jobs}")
     seconds = seconds_to_do(agenda, workers)
@@ -275,7 +245,7 @@ def _run_and_show(
     elif agenda.done:
         done = f"{agenda.done:,} of {agenda.total:,} trials done in earlier runs"
         note(f"{done}; {len(agenda.jobs):,} to run.")
-    if agenda.jobs and not scheduler:
+    if not scheduler:
         precompile(agenda.jobs, note)
     progress = RunProgress(agenda)
     ThreadPoolExecutor(1).submit(__import__, "pandas")  # which the table needs
@@ -304,8 +274,9 @@ def _run_and_show(
 def _show(agenda: Agenda, ending: Ending, output: Path) -> None:
     """Print the tables of finished trials, the failures, and commands to type next."""
     shown = [name for name in agenda.stores if _print_tables(agenda, name, output)]
-    for name, trials in ending.flawed.items():
-        note(f"{name} failed in {count(trials, 'trial')}, kept without its columns")
+    for name, errors in ending.flaws.items():
+        trials = count(len(errors), "trial")
+        note(f"{name} failed in {trials}, kept without its columns")
     if ending.failed:
         first, _ = ending.failed[0]
         failed = count(len(ending.failed), "trial")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.options import GRIDS
+from cbm_cli.cli.output import to_type
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
@@ -63,15 +65,19 @@ class Target:
         return models[0]
 
 
-def grid_near(word: str) -> Path | None:
-    """Return the grid file whose suffix a word lacks, if there is one."""
-    if not word:
-        return None
-    for suffix in GRIDS:
-        path = Path(word).with_name(f"{Path(word).name}{suffix}")
-        if path.is_file():
-            return path
-    return None
+@contextmanager
+def naming_grid(command: str, words: Sequence[str]) -> Iterator[None]:
+    """Add to an error how to name the grid whose suffix the first word lacks, if there
+    is one.
+    """
+    try:
+        yield
+    except CbmError as error:
+        paths = [Path(word + suffix) for word in words[:1] for suffix in GRIDS]
+        for path in filter(Path.is_file, paths):
+            remedy = f"{path} is a grid: {to_type(command, path)}"
+            raise CbmError(f"{error}\n{remedy}") from None
+        raise
 
 
 def results_and(names: str, *suffixes: str) -> Callable:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 
 from cbm_cli.datasets.dataset import Dataset
@@ -133,12 +134,7 @@ class Agenda:
     # Each different trial once, trial 0 of every cell first
     jobs: list[Job] = field(default_factory=list)
     done: int = 0  # different trials that are finished already
-    resumed: int = 0  # jobs that resume an interrupted trial
-    continued: int = 0  # jobs that continue a training of another length
-    started: int = 0  # jobs that start from machine files or another experiment
-    # Jobs from the beginning, as all states are of longer trainings or of other
-    # machines
-    beyond: int = 0
+    resumed: int = 0  # jobs that continue from states or pre-trained layers
     # What is damaged and made again, in words
     damaged: list[str] = field(default_factory=list)
     # States whose checksum fails; a run sets them aside
@@ -176,7 +172,7 @@ class Agenda:
 
 
 def only_available(
-    experiments: Sequence[Experiment], folder: Path = Path()
+    experiments: Sequence[Experiment], folder: Path
 ) -> tuple[list[Experiment], dict[str, list[str]]]:
     """Leave out cells without data files, and experiments without other cells.
 
@@ -236,9 +232,7 @@ def make_agenda(
     return agenda
 
 
-def make_names(
-    experiments: Sequence[Experiment], root: Path, folder: Path = Path()
-) -> Names:
+def make_names(experiments: Sequence[Experiment], root: Path, folder: Path) -> Names:
     """Load the data sets of experiments and check every cell; parameters and errors as
     for `make_agenda`.
     """
@@ -255,7 +249,11 @@ def make_names(
                 if named.start:
                     named.start.check(data, experiment.trials)
                 _check_different(cell, first_of.setdefault(named.run_id, cell))
-                _check_recorders(named.sources, cell, data, checked)
+                for name, source in named.sources.items():
+                    if name not in checked:
+                        with same_folder():
+                            check_recorder(name, source, cell, data)
+                        checked.add(name)
             except CbmError as error:
                 problems.append(experiment.located(cell, error))
         if problems:
@@ -277,19 +275,6 @@ def _check_different(cell: Settings, other: Settings) -> None:
                 "out",
                 field=name,
             )
-
-
-def _check_recorders(
-    sources: Mapping[str, str], cell: Settings, data: Dataset, checked: set[str]
-) -> None:
-    """Raise CbmError for a user's own recorder that cannot be run, or whose columns
-    cannot be kept; each is run once.
-    """
-    for name, source in sources.items():
-        if name not in checked:
-            with same_folder():
-                check_recorder(name, source, cell, data)
-            checked.add(name)
 
 
 def _raise_all(problems: Iterable[str]) -> None:
@@ -363,9 +348,9 @@ def _unfinished(agenda: Agenda, names: Names) -> dict[TrialKey, Job]:
                 if not problem:
                     continue
                 agenda.damaged.append(f"{problem}; this trial is run again")
-            known = jobs.setdefault(job.key, job)
-            if store not in known.stores:
-                jobs[job.key] = replace(known, stores=(*known.stores, store))
+            first = jobs.setdefault(job.key, job)
+            if store not in first.stores:
+                jobs[job.key] = replace(first, stores=(*first.stores, store))
     agenda.done = len(keys) - len(jobs)
     return jobs
 
@@ -388,29 +373,24 @@ def _problem(job: Job, line: LineHead, agenda: Agenda) -> str:
 
 def _check_sources(agenda: Agenda, names: Names, jobs: Mapping[TrialKey, Job]) -> None:
     """Raise CbmError for trials that start from trials which are neither finished nor
-    jobs: of each pair of experiments, for the first.
+    jobs: of each cell, for the first.
     """
-    messages: dict[tuple[str, str], str] = {}
+    problems: list[str] = []
     for experiment in agenda.experiments:
-        run_ids: dict[str, TrialStarts] = {}
         for cell in experiment.cells:
             named = names.of(experiment, cell)
-            if isinstance(named.start, TrialStarts):
-                run_ids[named.run_id] = named.start
-        if not run_ids:
-            continue
-        for run_id, number in sorted(jobs, key=lambda key: key[1]):
-            start = run_ids.get(run_id)
-            if not start or number >= experiment.trials:
+            start = named.start
+            if not isinstance(start, TrialStarts):
                 continue
-            if (start.fact, number) in jobs:
-                continue
-            pair = experiment.name, start.source.name
-            if pair in messages or number in start.store.finished(start.fact):
-                continue
-            error = CbmError(start.unfinished(number), field="start_from")
-            messages[pair] = experiment.located(start.cell, error)
-    _raise_all(messages.values())
+            finished = start.store.finished(start.fact)
+            for number in range(experiment.trials):
+                is_ready = number in finished or (start.fact, number) in jobs
+                if (named.run_id, number) in jobs and not is_ready:
+                    message = start.unfinished(number)
+                    error = CbmError(message, field="start_from")
+                    problems.append(experiment.located(cell, error))
+                    break
+    _raise_all(problems)
 
 
 def in_turns(jobs: Iterable[Job]) -> list[Job]:
@@ -419,19 +399,13 @@ def in_turns(jobs: Iterable[Job]) -> list[Job]:
     Of jobs that share pre-trained layers one begins before all others, which need not
     train these layers again; then trial 0 of every cell comes before trial 1 of any.
     """
-    leaders: list[Job] = []
+    leaders: dict[TrialKey, Job] = {}
     followers: list[Job] = []
-    groups: set[TrialKey] = set()
-    for job in jobs:
+    for job in sorted(jobs, key=attrgetter("trial.number")):
         group = job.pretraining or job.run_id, job.trial.number
-        if group in groups:
+        if leaders.setdefault(group, job) is not job:
             followers.append(job)
-        else:
-            groups.add(group)
-            leaders.append(job)
-    leaders.sort(key=lambda job: job.trial.number)
-    followers.sort(key=lambda job: job.trial.number)
-    return leaders + followers
+    return [*leaders.values(), *followers]
 
 
 # Where jobs continue
@@ -456,27 +430,18 @@ def continued(
     States whose checksum fails are noted. CbmError for those that cannot be read for
     another reason.
     """
-    paths = states.get((job.course, job.trial.number), ())
-    sound: list[Path] = []
     places: dict[Path, tuple[int, int]] = {}  # how far each state is
-    for path in paths:
+    for path in states.get((job.course, job.trial.number), ()):
         try:
             progress = job.read(path)
         except DamagedError as error:
             _note_damage(agenda, path, error)
             continue
-        sound.append(path)
         if progress:
             places[path] = progress.stage, progress.update
     if places:
-        path = max(places, key=places.__getitem__)
-        if path == job.stores[0].state_path(job.course, *job.key):
-            agenda.resumed += 1
-        else:
-            agenda.continued += 1
-        return replace(job, state=path)
-    agenda.beyond += bool(sound)
-    agenda.started += job.start is not None
+        agenda.resumed += 1
+        return replace(job, state=max(places, key=places.__getitem__))
     try:
         agenda.resumed += bool(job.layers)
     except DamagedError as error:

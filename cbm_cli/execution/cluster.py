@@ -32,7 +32,7 @@ class Cluster(Pool):
 
     ahead, apart, deaths = 2, False, 2
 
-    def __init__(self, address: str, say: Callable[[str], None]) -> None:
+    def __init__(self, address: str, say: work.Say) -> None:
         from distributed import Client
 
         if os.environ.get("CBM_DEBUG", "0") in ("", "0"):
@@ -53,8 +53,7 @@ class Cluster(Pool):
         self.executor = self.client.get_executor(pure=False)
 
     def _lost(self, error: Exception) -> CbmError:
-        reason = str(error.__cause__ or "") or str(error)
-        _, _, reason = reason.rpartition(">: ")
+        reason = str(error.__cause__ or error).rpartition(">: ")[2]
         return CbmError(
             f"--scheduler {self.address}: no Dask scheduler answers "
             f"({reason or type(error).__name__}); check that `dask scheduler` runs "

@@ -1,6 +1,6 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from cbm_cli.datasets.dataset import PARTS, Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError, DamagedError
 from cbm_cli.execution.spread import Task, spread
-from cbm_cli.execution.work import Failure
+from cbm_cli.execution.work import Failure, Say
 from cbm_cli.grid.settings import Data
 from cbm_cli.kernels.sharing import using_cores
 from cbm_cli.machines import streams
@@ -22,8 +22,13 @@ from cbm_cli.results import Store
 from cbm_cli.results.journal import Manifest, Run
 from cbm_cli.results.writer import Writer, check_place
 
-_QUANTITIES = ("log_likelihood", "lower_bound", "pseudo_likelihood")
-_OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
+_OF_PARTS = (
+    "log_likelihood",
+    "log_likelihood_at_most",
+    "lower_bound",
+    "lower_bound_at_most",
+    "pseudo_likelihood",
+)
 _OF_MACHINE = (*OF_MACHINE, "log_z_at_most", "doubtful")
 
 
@@ -47,7 +52,7 @@ def evaluate_trials(
     *,
     workers: int = 0,
     again: bool = False,
-    say: Callable[[str], None] = lambda message: None,
+    say: Say = print,
 ) -> Generator[Evaluated, None, None]:
     """Evaluate every finished trial on all parts of its data, and add columns to its
     results.
@@ -79,7 +84,7 @@ def evaluate_trials(
         for task, result in spread(_columns, [tasks], say, processes):
             run, number = task.about
             if isinstance(result, Failure):
-                yield Evaluated(run, number, problem=_problem(task, result))
+                yield Evaluated(run, number, problem=result.message)
                 continue
             old = _columns_of(method, store.line(run.run_id, number).row)
             writer.replace_columns(run.run_id, number, new=result, old=old)
@@ -88,32 +93,19 @@ def evaluate_trials(
         writer.finish()
 
 
-def _seeded(method: Method, number: int) -> Method:
-    """The method with the seed of a trial.
-
-    Trials of one cell have different random numbers, so that their errors are
-    independent; trials of the same number have the same ones in all cells.
-    """
-    seed = streams.seed_of(method.seed, streams.EVALUATIONS, number)
-    return replace(method, seed=seed)
-
-
-def _problem(task: Task, failure: Failure) -> str:
-    """Say why a trial could not be evaluated, and what helps."""
+def _machine(store: Store, run_id: str, number: int) -> tuple[Path, bytes]:
+    """Return the name and the file of a machine; CbmError says what helps."""
     try:
-        task.since()
-    except DamagedError:
-        return f"{failure.message}; cbm run repeats damaged trials"
-    except CbmError:
-        pass
-    return failure.message
+        return store.machine(run_id, number)
+    except DamagedError as error:
+        raise CbmError(f"{error}; cbm run repeats damaged trials") from None
 
 
 def _planned(
     store: Store, method: Method, manifest: Manifest, again: bool
 ) -> Generator[Evaluated | Task, None, None]:
     """Finished values of trials, and the tasks for the others."""
-    loaded: dict[Data, Dataset] = {}
+    datasets: dict[Data, Dataset] = {}
     for run in manifest.cells:
         spec, kind = run.settings.data, run.settings.model.kind
         facts = method.facts(kind == "dbm")
@@ -124,12 +116,11 @@ def _planned(
             elif kind == "auto-encoder":
                 yield Evaluated(run, number)
             elif again or not facts.keys() & row.keys():
-                if spec not in loaded:
-                    loaded[spec] = load_again(
-                        spec, manifest.grid_folder, manifest.digests
-                    )
-                machine = partial(store.machine, run.run_id, number)
-                yield Task((run, number), method, loaded[spec], machine)
+                if spec not in datasets:
+                    folder, digests = manifest.grid_folder, manifest.digests
+                    datasets[spec] = load_again(spec, folder, digests)
+                machine = partial(_machine, store, run.run_id, number)
+                yield Task((run, number), method, datasets[spec], machine)
             elif facts.items() <= row.items():
                 before = _columns_of(method, row)
                 yield Evaluated(run, number, columns=before, before=True)
@@ -168,17 +159,22 @@ def _columns(
     _: ShouldStop,
     should_stop: ShouldStop,
 ) -> dict[str, Any]:
-    """Evaluate a machine on some cores: what a worker does."""
+    """Evaluate a machine on some cores: what a worker does.
+
+    Trials of one cell have different random numbers, so that their errors are
+    independent; trials of the same number have the same ones in all cells.
+    """
     method, number, cores = content
     path, npz = machine_file
     machine = read_machine(path, npz)
+    seed = streams.seed_of(method.seed, streams.EVALUATIONS, number)
     # A reason that all trials of a run share is printed once
     run = str(path).rpartition(":")[0]
     with one_thread(), using_cores(cores):
         common, by_part = evaluate(
             machine,
             parts_of(data, method),
-            method=_seeded(method, number),
+            method=replace(method, seed=seed),
             place=run,
             should_stop=should_stop,
         )

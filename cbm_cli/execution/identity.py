@@ -45,11 +45,8 @@ class Names:
         read.
         """
         key = experiment.name, cell
-        if key not in self._names:
-            self._names[key] = self._of(experiment, cell)
-        return self._names[key]
-
-    def _of(self, experiment: Experiment, cell: Settings) -> Named:
+        if key in self._names:
+            return self._names[key]
         start = self._start(experiment, cell)
         sources = {}
         for recorder in cell.record.names:
@@ -60,7 +57,7 @@ class Names:
         run_id, course = run_ids(cell, seed, data.digest, sources, fact)
         facts = pretraining_facts(cell)
         layers = pretraining_id(facts, seed, data.digest) if facts else None
-        return Named(
+        self._names[key] = Named(
             run_id=run_id,
             course=course,
             pretraining=layers,
@@ -68,6 +65,7 @@ class Names:
             sources=sources,
             start=start,
         )
+        return self._names[key]
 
     def _start(
         self, experiment: Experiment, cell: Settings

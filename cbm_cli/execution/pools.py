@@ -77,8 +77,6 @@ class Processes(Pool):
         self.flag = fork_server().RawValue("b", 0)
         # What each worker was last asked for
         self.last: dict[ProcessPoolExecutor, Future] = {}
-        # Digests of the data sets that each worker has
-        self.digests: dict[ProcessPoolExecutor, set[str]] = {}
         # What is sent of data sets, by digest
         self.sent: dict[str, Any] = {}
 
@@ -87,20 +85,20 @@ class Processes(Pool):
         if there is none.
         """
         packet, *datasets = arguments
+        for data in datasets:
+            if data.digest not in self.sent:
+                self.sent[data.digest] = shared_rows.shared(data)
+        contents = [self.sent[data.digest] for data in datasets]
         idle = [pool for pool, future in self.last.items() if future.done()]
         for _try in range(len(idle) + self.deaths):
             pool = idle.pop() if idle else self._new_worker()
-            digests = self.digests.setdefault(pool, set())
-            new = [data for data in datasets if data.digest not in digests]
             try:
-                future = pool.submit(function, packet, *map(self._to_send, new))
+                self.last[pool] = pool.submit(function, packet, *contents)
             except (BrokenProcessPool, EOFError, ConnectionError):
                 # It died while it was idle, or the fork server did
                 self.last.pop(pool, None)
                 continue
-            digests.update(data.digest for data in new)
-            self.last[pool] = future
-            return future
+            return self.last[pool]
         raise CbmError(
             "worker processes die when they start (out of memory?); -j 0 does without "
             "them"
@@ -113,11 +111,6 @@ class Processes(Pool):
             initializer=work.begin,
             initargs=(self.flag,),
         )
-
-    def _to_send(self, data: Any) -> Any:
-        if data.digest not in self.sent:
-            self.sent[data.digest] = shared_rows.shared(data)
-        return self.sent[data.digest]
 
     def stop(self) -> None:
         """Ask all workers to return."""

@@ -1,10 +1,11 @@
 """Machine code before a run, so that not every worker compiles it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.datasets.toys import bars_and_stripes
+from cbm_cli.execution.work import Say
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import compiling
 from cbm_cli.kernels.machine import empty_trail
@@ -36,20 +37,15 @@ def run_tiny() -> None:
     run_trial(Trial("compilation", TINY, 0, 0), bars_and_stripes(2))
 
 
-def precompile(
-    jobs: Iterable["Job"], announce: Callable[[str], None] = lambda message: None
-) -> None:
+def precompile(jobs: Iterable["Job"], announce: Say) -> None:
     """Compile the kernels that jobs need, unless they are compiled; ``announce`` gets
     messages.
 
     The training loop is compiled once for each kind of settings that changes what it
     calls.
     """
-    missing = {}
-    for job in {job.run_id: job for job in jobs}.values():
-        mark = MARKS / f"compiled-{_kind_of(job)}"
-        if not mark.exists():
-            missing[mark] = job
+    examples = {MARKS / f"compiled-{_kind_of(job)}": job for job in jobs}
+    missing = [mark for mark in examples if not mark.exists()]
     if not missing:
         return
     announce("Compiling the kernels (once for this version, 1 to 2 minutes) ...")
@@ -60,8 +56,8 @@ def precompile(
             "can be written"
         )
     run_tiny()
-    for mark, job in missing.items():
-        _compile_for(job)
+    for mark in missing:
+        _compile_for(examples[mark])
         mark.touch()
 
 
@@ -80,19 +76,14 @@ def _compile_for(job: "Job") -> None:
 def _kind_of(job: "Job") -> str:
     """What the types of the training loop's arguments depend on."""
     settings = job.trial.settings
-    kind: str = settings.model.kind
-    if kind == "auto-encoder":
-        kind += f"-{settings.model.layers}"
-    if settings.parsed_sampler.exact or settings.gradient_from == "exact":
-        kind += "-exact"
-    if is_directed(settings):
-        kind += "-natural"
-    if settings.momentum > 0:
-        kind += "-momentum"
-    if settings.offsets_from == "independent":
-        kind += "-aside"
-    elif settings.offsets_from == "exact":
-        kind += "-exact-aside"
-    if settings.pretraining.epochs > 0:
-        kind += "-layers"
-    return kind
+    is_exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
+    facts = (
+        settings.model.kind,
+        settings.model.layers,
+        settings.offsets_from,
+        is_exact,
+        is_directed(settings),
+        settings.momentum > 0,
+        settings.pretraining.epochs > 0,
+    )
+    return "-".join(map(str, facts))

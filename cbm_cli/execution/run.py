@@ -1,29 +1,23 @@
-"""Running an agenda: tasks are spread, results written, exports kept current; how far a
-run is.
-"""
+"""Running an agenda: tasks are spread, and results written; how far a run is."""
 
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from cbm_cli.errors import CbmError
 from cbm_cli.execution.agenda import Agenda, Job, TrialKey
 from cbm_cli.execution.spread import Task, spread
-from cbm_cli.execution.work import Failure, train
+from cbm_cli.execution.work import Failure, Say, train
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.writer import Lock, Writer
 from cbm_cli.text import duration
 
 SAVE_EVERY = 30.0  # seconds of a trial between two states on disk
 SHOWN = 4  # running trials shown at a time
-EXPORT_EVERY = 60.0  # seconds between two exports of results, more if they take long
-PAUSE = 20  # an export takes at most one part in so many of a run
 
 
 class RunProgress:
@@ -32,7 +26,7 @@ class RunProgress:
     """
 
     def __init__(self, agenda: Agenda) -> None:
-        self.message: Callable[[str], None] = lambda text: None
+        self.message: Say = print
         self.total = len(agenda.jobs)
         self.done = 0
         self.failures = 0
@@ -71,11 +65,8 @@ class RunProgress:
 
     def share(self) -> float:
         """Return how much of the run is made, with the shares of running trials."""
-        shares = [share for share, _ in self._running()]
-        return (self.done + self.failures + sum(shares)) / max(self.total, 1)
-
-    def _running(self) -> list[tuple[float, str]]:
-        return [*self.running.values()]  # which another thread changes
+        running = sum(share for share, _ in self.running.copy().values())
+        return (self.done + self.failures + running) / max(self.total, 1)
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the end if trials take as long as they did.
@@ -93,7 +84,8 @@ class RunProgress:
 
     def words(self) -> list[str]:
         """Return what is done, the time left, and running trials."""
-        running = [words for _, words in self._running()]
+        # Another thread changes what is running
+        running = [words for _, words in self.running.copy().values()]
         elapsed = duration(time.monotonic() - self.started)
         words = f"{self.done:,} of {self.total:,} trials, {elapsed}"
         left = self.seconds_left()
@@ -108,9 +100,8 @@ class Ending:
     """How a run ended."""
 
     failed: list[tuple[Job, Failure]] = field(default_factory=list)
-    # Trials in which a recorder of the user failed
-    flawed: Counter[str] = field(default_factory=Counter)
-    flaws: dict[str, str] = field(default_factory=dict)  # the first error of each
+    # Errors of recorders of the user that failed, by their name: one for each trial
+    flaws: dict[str, list[str]] = field(default_factory=dict)
     # Seconds of trials when they were last saved
     saved: dict[TrialKey, float] = field(default_factory=dict)
 
@@ -133,7 +124,6 @@ def run_agenda(
     ending = Ending()
     stopping = threading.Event()
     writers = _begin(agenda, observer, lock)
-    exports = _Exports(writers)
 
     def tasks(jobs: Iterable[Job]) -> list[Task]:
         for writer in writers:  # this wave may read what the last one wrote
@@ -155,7 +145,6 @@ def run_agenda(
             _keep(task, result, lock=lock, ending=ending, observer=observer)
             if fail_fast and ending.failed:
                 stopping.set()
-            exports.write_if_due()
     except KeyboardInterrupt:
         if not (fail_fast and ending.failed):
             raise
@@ -185,25 +174,6 @@ def _begin(agenda: Agenda, observer: RunProgress, lock: Lock) -> list[Writer]:
         )
         writers.append(writer)
     return writers
-
-
-class _Exports:
-    """Exports for readers while a run lasts."""
-
-    def __init__(self, writers: Iterable[Writer]) -> None:
-        self.writers = writers
-        self.due = time.monotonic() + EXPORT_EVERY
-
-    def write_if_due(self) -> None:
-        """Write the exports once in EXPORT_EVERY seconds."""
-        began = time.monotonic()
-        if began <= self.due:
-            return
-        with suppress(CbmError):  # at the end of the run it is not
-            for writer in self.writers:
-                writer.export()
-        now = time.monotonic()
-        self.due = now + max(EXPORT_EVERY, PAUSE * (now - began))
 
 
 def _keep(
@@ -240,22 +210,13 @@ def _keep(
         return
     for writer in writers:
         writer.write(run_id, job.trial, result, job.course, job.digest)
-    _note_flaws(job, result, ending, observer)
+    for name, flaw in result.flaws.items():
+        errors = ending.flaws.setdefault(name, [])
+        errors.append(f"{job.title}: {flaw}")
+        if len(errors) == 1:
+            consequence = "the trial is kept without what this recorder returns"
+            observer.message(f"{errors[0]}; {consequence}")
     observer.finished(job, result)
-
-
-def _note_flaws(
-    job: Job, outcome: Outcome, ending: Ending, observer: RunProgress
-) -> None:
-    """Note recorders of the user that failed, with a warning the first time."""
-    for name, flaw in outcome.flaws.items():
-        if name not in ending.flaws:
-            ending.flaws[name] = f"{job.title}: {flaw}"
-            observer.message(
-                f"{ending.flaws[name]}; the trial is kept without what this recorder "
-                "returns"
-            )
-        ending.flawed[name] += 1
 
 
 def seconds_to_do(agenda: Agenda, workers: int) -> float | None:

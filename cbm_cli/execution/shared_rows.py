@@ -1,17 +1,15 @@
 """Data sets that all worker processes of a computer read from one file."""
 
 import mmap
+import os
+import pickle
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from cbm_cli.datasets.dataset import Dataset
 
-LARGE = 1 << 20  # bytes of rows that are worth a file
 _LINE = 64  # bytes of a line of the processor's cache, at which parts begin
 _folders: set[Path] = set()  # of files that this process has opened
 
@@ -26,16 +24,16 @@ class SharedDataset:
         The file, in a folder of its own.
     digest : str
         `Dataset.digest`.
-    frame : Dataset
+    pickled : bytes
         Everything but the rows.
-    places : dict
-        By name of a part, where it starts and its shape.
+    places : list of slice
+        Where the rows of each part are in the file.
     """
 
     path: Path
     digest: str
-    frame: Dataset
-    places: dict[str, tuple[int, tuple[int, int]]]
+    pickled: bytes
+    places: list[slice]
 
     def opened(self) -> Dataset:
         """Return the data set; its rows are read-only, and processes share their
@@ -44,23 +42,17 @@ class SharedDataset:
         with self.path.open("rb") as stream:
             memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         _folders.add(self.path.parent)
-        parts: dict[str, Any] = {}
-        for name, (start, shape) in self.places.items():
-            size = shape[0] * shape[1]
-            rows = np.frombuffer(memory, np.uint8, count=size, offset=start)
-            parts[name] = rows.reshape(shape)
-        data = replace(self.frame, **parts)
+        rows = map(memoryview(memory).__getitem__, self.places)
+        data: Dataset = pickle.loads(self.pickled, buffers=rows)
         data.__dict__["digest"] = self.digest  # without reading all rows for it
         return data
 
 
 def shared(data: Dataset) -> Dataset | SharedDataset:
-    """Return what to send to workers: a large data set is in a file, for all of them.
+    """Return what to send to workers: the data set in a file, for all of them.
 
     Where no file can be written each worker gets a copy.
     """
-    if sum(rows.nbytes for rows in data.parts.values()) < LARGE:
-        return data
     folder = None
     try:
         folder = Path(tempfile.mkdtemp(prefix="cbm-rows-"))
@@ -72,15 +64,15 @@ def shared(data: Dataset) -> Dataset | SharedDataset:
 
 
 def _written(data: Dataset, path: Path) -> SharedDataset:
-    places = {}
+    rows: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(data, protocol=5, buffer_callback=rows.append)
+    places = []
     with path.open("xb") as stream:
-        for name, rows in data.parts.items():
-            start = stream.tell() + -stream.tell() % _LINE
-            stream.seek(start)
-            stream.write(rows.data)
-            places[name] = start, rows.shape
-    frame = replace(data, train=data.train[:0], valid=None, test=None)
-    return SharedDataset(path=path, digest=data.digest, frame=frame, places=places)
+        for part in rows:
+            start = stream.seek(-stream.tell() % _LINE, os.SEEK_CUR)
+            stream.write(part.raw())
+            places.append(slice(start, stream.tell()))
+    return SharedDataset(path=path, digest=data.digest, pickled=pickled, places=places)
 
 
 def remove(data: SharedDataset) -> None:

@@ -3,7 +3,6 @@ computer, or to Dask, and their results come back.
 """
 
 import math
-import os
 import signal
 import threading
 import time
@@ -20,13 +19,11 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution.cluster import Cluster
 from cbm_cli.execution.fork_server import HELD
 from cbm_cli.execution.pools import Here, Pool, Processes
-from cbm_cli.execution.work import PACKET, Failure, Packet, Work, run_packet
+from cbm_cli.execution.work import PACKET, Failure, Packet, Say, Work, run_packet
 from cbm_cli.results import Progress
 from cbm_cli.text import count
 
 PATIENCE = 4.0  # seconds that tasks have to return when a run is stopped
-# Seconds after Ctrl-C in which a task in this process, or a scheduler, has to answer
-LAST_CALL = 6.5
 MOST = 200  # tasks of a packet
 
 
@@ -56,7 +53,7 @@ class Task:
 def spread(
     work: Work,
     waves: Iterable[Iterable[Task]],
-    say: Callable[[str], None],
+    say: Say,
     workers: int,
     scheduler: str | None = None,
     stopping: threading.Event | None = None,
@@ -71,7 +68,7 @@ def spread(
     ``last`` before KeyboardInterrupt.
     """
     stopping = stopping or threading.Event()
-    with _stopped_by_signals(stopping) as last_call:
+    with _stopped_by_signals(stopping):
         pool: Pool
         if scheduler:
             pool = Cluster(scheduler, say)
@@ -79,8 +76,6 @@ def spread(
             pool = Processes(workers)
         else:
             pool = Here(stopping)
-        if not isinstance(pool, Here):
-            last_call.cancel()
         with pool:
             for tasks in waves:
                 queue = _Queue(pool, work, deque(tasks), say)
@@ -113,30 +108,23 @@ def _done(queue: "_Queue", stopping: threading.Event) -> Iterator[tuple[Task, An
 
 
 @contextmanager
-def _stopped_by_signals(stopping: threading.Event) -> Iterator[threading.Timer]:
+def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM sets ``stopping``, the second raises
     KeyboardInterrupt.
-
-    So does the timer that is yielded, LAST_CALL later, unless it is cancelled: where
-    nothing looks at ``stopping``, as in a recorder that hangs in this process.
     """
-    last_call = threading.Timer(LAST_CALL, os.kill, (os.getpid(), signal.SIGINT))
-    last_call.daemon = True
     if threading.current_thread() is not threading.main_thread():
-        yield last_call
+        yield
         return
 
     def stop(number: int, frame: object) -> None:
         if stopping.is_set():
             raise KeyboardInterrupt
         stopping.set()
-        last_call.start()
 
     before = {number: signal.signal(number, stop) for number in HELD}
     try:
-        yield last_call
+        yield
     finally:
-        last_call.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -149,7 +137,7 @@ class _Queue:
         pool: Pool,
         work: Work,
         waiting: deque[Task],
-        say: Callable[[str], None],
+        say: Say,
     ) -> None:
         self.pool = pool
         self.work = work

@@ -59,10 +59,7 @@ class FileStarts:
             raise CbmError(
                 f"{file}: cannot be read: {error.strerror}", field="start_from"
             ) from None
-        read: Callable[[], Layered] = partial(read_machine, file)
-        if self.shared:
-            read = cache(read)
-        return Start(file, read, digest)
+        return Start(file, partial(read_machine, file), digest)
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError for a machine that is missing or does not fit the cell."""

@@ -1,7 +1,6 @@
 """Run finished trials again, and compare their results with the kept ones."""
 
 import io
-import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +9,11 @@ from importlib.metadata import version
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cbm_cli.arrays import read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
@@ -21,7 +21,7 @@ from cbm_cli.execution.agenda import Job, job_of
 from cbm_cli.execution.identity import Names
 from cbm_cli.execution.precompile import precompile
 from cbm_cli.execution.spread import Task, spread
-from cbm_cli.execution.work import Failure, train
+from cbm_cli.execution.work import Failure, Say, train
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome, Progress, Results, Store
@@ -60,7 +60,7 @@ def verify_trials(
     sample: int | None,
     workers: int,
     code: bool = True,
-    announce: Callable[[str], None] = lambda message: None,
+    announce: Say,
 ) -> None:
     """Check the files of all finished trials, and run some of them again; ``tell`` gets
     the verdicts.
@@ -74,40 +74,38 @@ def verify_trials(
     code : bool
         Whether a user's own recorders may run.
     """
-    sound: list[tuple[Store, TrialKey]] = []
+    trials: list[tuple[_Rebuilt, TrialKey]] = []
     for name in names:
-        store = results.store(name)
-        sound += [(store, key) for key in _sound(store, tell)]
-    drawn = sound
-    if sample is not None and sample < len(sound):
-        places = random.Random().sample(range(len(sound)), sample)
-        drawn = [sound[place] for place in sorted(places)]
-        announce(f"Drew {sample} of {len(sound)} finished trials at random")
+        rebuilt = _Rebuilt(results, name, code)
+        trials += [(rebuilt, key) for key in _sound(rebuilt.store, tell)]
+    finished = len(trials)
+    if sample is not None and sample < finished:
+        places = random.Random().sample(range(finished), sample)
+        trials = [trials[place] for place in sorted(places)]
+        announce(f"Drew {sample} of {finished} finished trials at random")
     tasks: list[Task] = []
-    rebuilt = {name: _Rebuilt(results, name, code) for name in names}
-    for store, (run_id, number) in drawn:
+    for rebuilt, (run_id, number) in trials:
         try:
-            job = rebuilt[store.experiment].job(run_id, number)
+            job = rebuilt.job(run_id, number)
         except CbmError as error:
-            tell(Verdict(store.experiment, run_id, number, CANNOT, str(error)))
+            tell(Verdict(rebuilt.name, run_id, number, CANNOT, reason=str(error)))
             continue
         content = job.trial, job.sources
-        tasks.append(Task((store, job), content, job.data, job.since))
-    precompile([job for _, job in (task.about for task in tasks)], announce)
-    announce(f"Running {len(tasks)} of {len(sound)} finished trials again ...")
+        tasks.append(Task(job, content, job.data, job.since))
+    precompile([task.about for task in tasks], announce)
+    announce(f"Running {len(tasks)} of {finished} finished trials again ...")
     for task, result in spread(train, [tasks], announce, min(workers, len(tasks))):
         if not isinstance(result, Progress):
-            store, job = task.about
-            tell(_verdict(store, job, result))
+            tell(_verdict(task.about, result))
 
 
-def _verdict(store: Store, job: Job, result: Outcome | Failure) -> Verdict:
-    run_id, number = job.key
-    verdict = Verdict(store.experiment, run_id, number, SAME)
+def _verdict(job: Job, result: Outcome | Failure) -> Verdict:
+    (store,) = job.stores
+    verdict = Verdict(store.experiment, job.run_id, job.trial.number, SAME)
     if isinstance(result, Failure):
         reason = f"its rerun failed: {result.message}"
         return replace(verdict, verdict=CANNOT, reason=reason)
-    kept = store.line(run_id, number)
+    kept = store.line(*job.key)
     reason = _first_difference(store, kept, result)
     if not reason:
         return verdict
@@ -127,13 +125,13 @@ def _sound(store: Store, tell: Tell) -> Iterator[TrialKey]:
     """
     for (run_id, number), problem in store.damaged().items():
         name = run_id or store.journal.path.name
-        tell(Verdict(store.experiment, name, number, DAMAGED, problem))
+        tell(Verdict(store.experiment, name, number, DAMAGED, reason=problem))
     lines = store.lines()
     runs = dict.fromkeys(run.run_id for run in store.manifest().cells)
     for run_id, number in store.finished_keys(runs):
         problem = store.damage(lines[run_id][number])
         if problem:
-            tell(Verdict(store.experiment, run_id, number, DAMAGED, problem))
+            tell(Verdict(store.experiment, run_id, number, DAMAGED, reason=problem))
         else:
             yield run_id, number
 
@@ -148,6 +146,8 @@ class _Rebuilt:
         self.results = results
         self.name = name
         self.store = results.store(name)
+        self.manifest = self.store.manifest()
+        self.cells = {run.run_id: run.settings for run in self.manifest.cells}
         self.code = code
         self.datasets: dict[Data, Dataset] = {}
 
@@ -159,25 +159,18 @@ class _Rebuilt:
     @cached_property
     def names(self) -> Names:
         """Names of its trials."""
-        folder = Path(self.store.manifest().grid_folder)
+        folder = Path(self.manifest.grid_folder)
         return Names(self.datasets, self.results.folder, folder)
-
-    @cached_property
-    def cells(self) -> Mapping[str, Settings]:
-        """Its cells by run-id."""
-        return {run.run_id: run.settings for run in self.store.manifest().cells}
 
     def job(self, run_id: str, number: int) -> Job:
         """Return the job that runs a trial again; CbmError if what it needs is missing
         or has changed.
         """
-        manifest = self.store.manifest()
+        folder, digests = self.manifest.grid_folder, self.manifest.digests
         cell = self.cells[run_id]
-        self._check_code(cell, manifest.grid_folder)
+        self._check_code(cell)
         if cell.data not in self.datasets:
-            self.datasets[cell.data] = load_again(
-                cell.data, manifest.grid_folder, manifest.digests
-            )
+            self.datasets[cell.data] = load_again(cell.data, folder, digests)
         named = self.names.of(self.experiment, cell)
         if named.run_id != run_id:
             raise CbmError(
@@ -188,17 +181,15 @@ class _Rebuilt:
         # It continues nothing
         job = replace(job_of(trial, named, self.store), pretraining=None)
         started = self.store.line(run_id, number).start
-        if job.start and job.digest and job.digest != started:
+        if job.start and job.digest not in ("", started):
             raise CbmError(
                 f"{job.start.file}: is another machine than the one it started from"
             )
         return job
 
-    def _check_code(self, cell: Settings, grid_folder: str) -> None:
+    def _check_code(self, cell: Settings) -> None:
         """Raise CbmError for own recorders that may not run, or that come with the
         results: whoever made the results could have made them, too.
-
-        A path that leads through links, as ``/proc/self/cwd`` does, may lead to them.
         """
         own = [name for name in cell.record.names if ":" in name]
         if own and not self.code:
@@ -206,9 +197,8 @@ class _Rebuilt:
         results = self.results.folder.resolve()
         for name in own:
             file, _, _ = name.rpartition(":")
-            path = Path(os.path.normpath(Path(grid_folder, file)))
-            is_fixed = path.is_absolute() and path.parent.resolve() == path.parent
-            if not is_fixed or path.resolve().is_relative_to(results):
+            path = Path(self.manifest.grid_folder, file)
+            if not path.is_absolute() or path.resolve().is_relative_to(results):
                 raise CbmError(
                     f"{path}: a recorder that comes with results is not run; only one "
                     "next to its grid is"
@@ -229,22 +219,20 @@ def _experiment_again(
             f"{path}: written by cbm {manifest.versions['cbm']} (kernel version "
             f"{kernel}); this cbm has kernel version {KERNEL_VERSION}"
         )
-    cells = tuple(run.settings for run in manifest.cells)
     if name in users:
         raise CbmError(f"{path}: starts from an experiment that starts from it")
-    sources = dict.fromkeys(cell.start_from.experiment for cell in cells)
+    cells = tuple(run.settings for run in manifest.cells)
+    names = dict.fromkeys(cell.start_from.experiment for cell in cells)
+    users = (*users, name)
+    sources = [_experiment_again(results, other, users) for other in names if other]
     return Experiment(
-        name,
-        manifest.description,
-        manifest.trials,
-        manifest.seed,
-        cells,
-        manifest.table,
-        tuple(
-            _experiment_again(results, source, (*users, name))
-            for source in sources
-            if source
-        ),
+        name=name,
+        description=manifest.description,
+        trials=manifest.trials,
+        seed=manifest.seed,
+        cells=cells,
+        table=manifest.table,
+        sources=tuple(sources),
     )
 
 
@@ -269,38 +257,30 @@ def _first_difference(store: Store, kept: Line, rerun: Outcome) -> str:
 def _differences(
     kind: str, there: Mapping[str, list], here: Mapping[str, list]
 ) -> Iterator[tuple[float, str]]:
-    """Yield the update at which each column of a table first differs, and words."""
+    """Yield the update at which each column of a table first differs, and words; NaN is
+    the same as NaN.
+    """
     if there.keys() != here.keys():
         yield _BEFORE_ALL, f"the columns of the {kind}"
         return
     for name in here:
-        row = _first_different(there[name], here[name])
-        if row is None:
-            continue
-        update = max(there["update"], here["update"], key=len)[row]
-        is_shared = row < min(len(there[name]), len(here[name]))
-        yield update, f"{name if is_shared else kind} at update {update}"
-
-
-def _first_different(there: Sequence[Any], here: Sequence[Any]) -> int | None:
-    """Return the first place at which two lists differ; NaN is the same as NaN."""
-    for place, (old, new) in enumerate(zip_longest(there, here)):
-        if repr(old) != repr(new):
-            return place
-    return None
+        updates = max(there["update"], here["update"], key=len)
+        for update, old, new in zip_longest(updates, there[name], here[name]):
+            if repr(old) != repr(new):
+                is_cut = old is None or new is None
+                yield update, f"{kind if is_cut else name} at update {update}"
+                break
 
 
 def _machine_differences(
-    store: Store, kept: Line, kind: str, machine: Mapping[str, Any] | None
+    store: Store, kept: Line, kind: str, machine: Mapping[str, NDArray] | None
 ) -> Iterator[tuple[float, str]]:
     """Yield the arrays of a machine that differ, after all updates."""
-    old = {}
+    old, new = {}, machine or {}
     if kind in store.machines_in(kept):
-        content = io.BytesIO(store.machine_of(kept, kind))
-        old = dict(np.load(content, allow_pickle=False))
-    new = dict(machine or {})
+        old = read_npz(io.BytesIO(store.machine_of(kept, kind)))
     name_of_kind = "final" if kind == "machine" else "best"
-    for name in old | new:
+    for name in {**old, **new}:
         there, here = old.get(name, _NONE), new.get(name, _NONE)
         if (there.shape, there.tobytes()) != (here.shape, here.tobytes()):
             yield inf, f"{name} of the {name_of_kind} machine"

@@ -7,5 +7,5 @@ from contextlib import suppress
 from cbm_cli.execution.precompile import MARKS, run_tiny
 
 with suppress(Exception):  # workers have the error, too, and say so
-    if (MARKS / "compiled-rbm").exists():
+    if any(MARKS.glob("compiled-rbm-*")):
         run_tiny()

@@ -48,6 +48,7 @@ class Failure:
     details: str = ""
 
 
+Say = Callable[[str], None]  # prints a message for the user
 # What a task does: work(about, since, data, should_pause, should_stop); a Progress is
 # continued later
 Work = Callable[[Any, Any, Dataset, ShouldStop, ShouldStop], Any]
@@ -119,16 +120,15 @@ def run_packet(
     """Do tasks for PACKET seconds, or STRETCH of the first; return the seconds, and the
     results so far.
 
-    Each result is what the work returns, a Progress to be continued, or a Failure. Data
-    sets that were sent to this process before are not sent again.
+    Each result is what the work returns, a Progress to be continued, or a Failure.
     """
     began = time.monotonic()
     results: list[Any] = []
     for data in datasets:
-        if isinstance(data, SharedDataset):
-            _datasets[data.digest] = data.opened()
-        else:
+        if isinstance(data, Dataset):
             _datasets[data.digest] = data
+        elif data.digest not in _datasets:
+            _datasets[data.digest] = data.opened()
 
     def should_pause() -> bool:
         limit = PACKET if results else STRETCH
@@ -148,17 +148,14 @@ def run_packet(
         except Stopped:
             break
         except BaseException as error:  # a user's recorder may call sys.exit
-            results.append(_failure_of(error))
+            message = str(error)
+            if not isinstance(error, CbmError):
+                message = f"{type(error).__name__}: {error}"
+            details = "".join(traceback.format_exception(error))
+            results.append(Failure(message, details))
         if should_pause():
             break
     return time.monotonic() - began, results
-
-
-def _failure_of(error: BaseException) -> Failure:
-    message = str(error)
-    if not isinstance(error, CbmError):
-        message = f"{type(error).__name__}: {error}"
-    return Failure(message, details="".join(traceback.format_exception(error)))
 
 
 # On this computer

@@ -24,8 +24,8 @@ from cbm_cli.results.cells import (
     make_cells,
     measure_asked,
 )
-from cbm_cli.results.columns import Columns, Key, key_of
-from cbm_cli.results.folder import MACHINE_NAME, find_trial
+from cbm_cli.results.columns import Columns, key_of
+from cbm_cli.results.folder import find_trial
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.metrics import measured
 from cbm_cli.results.selection import (
@@ -43,21 +43,15 @@ class Chosen:
 
     cells: Sequence[Cell]  # each with its experiment, without a metric
     table: TableSpec  # of the first experiment
-    stores: Mapping[str, Store]
-    bounds: Mapping[str, Mapping[str, float]]  # by experiment and title of the data
-    lines: Sequence[str] = ()
-    panels: Sequence[str] = ()
-    notes: Sequence[str] = ()  # on values that were chosen
+    names: str  # of the experiments, as messages begin with them
+    lines: Sequence[str]
+    panels: Sequence[str]
+    notes: Sequence[str]  # on values that were chosen
 
     @property
     def columns(self) -> Columns:
         """The columns of the cells, but for those that are chosen in each."""
         return columns_of_cells(self.cells)
-
-    @property
-    def names(self) -> str:
-        """The names of the experiments, as messages begin with them."""
-        return ", ".join(self.stores)
 
     def rows(self) -> pd.DataFrame:
         """Return the summaries of the finished trials of all cells."""
@@ -67,16 +61,18 @@ class Chosen:
         """Return the values that were chosen in a cell, in words, where not all cells
         have the same.
         """
-        keys = {_choice_key(other) for other in self.cells if other.choice}
-        if not cell.choice or len(keys) < 2:
-            return ""
-        return names_of(list(cell.choice.values), _choice_key(cell))
+        words = {_choice_of(other) for other in self.cells} - {""}
+        return _choice_of(cell) if len(words) > 1 else ""
 
     def refuse_too_many(
-        self, columns: Sequence[str], noun: str, factor: int = 1
+        self, columns: Sequence[str], noun: str, metrics: Sequence[str] = ()
     ) -> None:
-        """Raise CbmError if these settings make too many lines or panels."""
-        number = factor * len({key_of(cell.row, columns) for cell in self.cells})
+        """Raise CbmError if these settings, and metrics, make too many lines or
+        panels.
+        """
+        number = len({key_of(cell.row, columns) for cell in self.cells})
+        if "metric" in columns:
+            number *= len(metrics)
         remedy = "name fewer by --metric"
         varying = self.columns.varying(columns)
         if varying:
@@ -97,7 +93,14 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         No finished trial of what is selected.
     """
     stores, numbers = _named(results, names)
-    manifests = _manifests_of(stores, numbers)
+    manifests = []
+    for name, store in stores.items():
+        manifest = store.manifest()
+        runs = []
+        for run in manifest.cells:
+            if not numbers or run.run_id in numbers:
+                runs.append(msgspec.structs.replace(run, experiment=name))
+        manifests.append(manifest.with_cells(runs))
     if sum(len(manifest.cells) for manifest in manifests) < len(numbers):
         raise CbmError(
             f"{' '.join(names)}: the grid that was last run does not have all of these "
@@ -111,25 +114,24 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
     cells = list(chain.from_iterable(shown))
     finished = [cell for cell in cells if len(cell.rows)]
     if not finished:
-        raise _nothing_to_draw(stores)
+        if all(store.summary().empty for store in stores.values()):
+            raise next(iter(stores.values())).nothing_yet()
+        raise IncompleteError(
+            f"{', '.join(stores)}: no finished trial of what is selected; run more "
+            "with `cbm run`"
+        )
     table = shown[0].manifest.table
     lines, panels = _axes(columns_of_cells(cells), table, options)
-    bounds = {
-        name: manifest.upper_bounds
-        for name, manifest in zip(stores, manifests, strict=True)
-    }
     notes: dict[str, None] = {}
     for group in shown:
-        for note in chosen_note(group, letters=False):
-            notes[note.rstrip(".")] = None
+        notes |= dict.fromkeys(chosen_note(group, letters=False))
     return Chosen(
         cells=finished,
         table=table,
-        stores=stores,
-        bounds=bounds,
+        names=", ".join(stores),
         lines=lines,
         panels=panels,
-        notes=list(notes),
+        notes=[note.rstrip(".") for note in notes],
     )
 
 
@@ -162,58 +164,32 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     return notes
 
 
-def _choice_key(cell: Cell) -> Key:
-    """Return the values that were chosen in a cell, as text."""
-    return key_of(cell.choice.values, cell.choice.values) if cell.choice else ()
+def _choice_of(cell: Cell) -> str:
+    """Return the values that were chosen in a cell, in words."""
+    if not cell.choice:
+        return ""
+    values = cell.choice.values
+    return names_of([*values], key_of(values, values))
 
 
 def _named(
     results: Results | None, names: Sequence[str]
 ) -> tuple[dict[str, Store], dict[str, int]]:
-    """Return the experiments that are named, and of single trials the number by run-id;
-    those of single trials come first.
+    """Return the experiments that are named, and of single trials the number by
+    run-id.
     """
     stores: dict[str, Store] = {}
     numbers: dict[str, int] = {}
     for name in names:
         trial = find_trial(name, results)
-        if trial is not None:
+        if trial is None:
+            folder = results or Results(Path("results"))
+            stores[name] = folder.store(name)
+        else:
             store, run_id, number = trial
             stores[store.experiment] = store
             numbers[run_id] = number
-    folder = results or Results(Path("results"))
-    for name in names:
-        if not MACHINE_NAME.fullmatch(name):
-            stores[name] = folder.store(name)
     return stores, numbers
-
-
-def _manifests_of(
-    stores: Mapping[str, Store], numbers: Mapping[str, int]
-) -> list[Manifest]:
-    """Return the manifests of experiments, of single trials with their cells alone.
-
-    Cells have the name of their experiment.
-    """
-    manifests = []
-    for name, store in stores.items():
-        manifest = store.manifest()
-        runs = []
-        for run in manifest.cells:
-            if not numbers or run.run_id in numbers:
-                runs.append(msgspec.structs.replace(run, experiment=name))
-        manifests.append(manifest.with_cells(runs))
-    return manifests
-
-
-def _nothing_to_draw(stores: Mapping[str, Store]) -> IncompleteError:
-    """Return the error for experiments without a finished trial of what is selected."""
-    if all(store.summary().empty for store in stores.values()):
-        return next(iter(stores.values())).nothing_yet()
-    return IncompleteError(
-        f"{', '.join(stores)}: no finished trial of what is selected; run more with "
-        "`cbm run`"
-    )
 
 
 def _shown(

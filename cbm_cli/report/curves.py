@@ -42,8 +42,17 @@ def curves_panels(
     """
     chosen = choose(results, experiments, options)
     metrics = metrics_of(chosen, options)
-    lines, panels = _axes_of(chosen, metrics, options)
-    x = options.x or _usual_time(chosen)
+    lines, panels = list(chosen.lines), list(chosen.panels)
+    if len(metrics) > 1:
+        if options.panels is None or "metric" in options.panels:
+            panels.append("metric")
+        else:
+            lines = [*chosen.columns.varying(lines), "metric"]
+    chosen.refuse_too_many(lines, "lines", metrics)
+    chosen.refuse_too_many(panels, "panels", metrics)
+    x = options.x or "updates"
+    if not options.x and all(cell.settings.epochs for cell in chosen.cells):
+        x = "epochs"  # as the grid counts trainings
     curves = []
     for cell, column in product(chosen.cells, metrics):
         measure = Measure(Metric(column), chosen.table.scale)
@@ -97,36 +106,6 @@ def metrics_of(chosen: Chosen, options: Options) -> list[str]:
     raise IncompleteError(f"{message}; --metric: {there}" if metrics else message)
 
 
-def _usual_time(chosen: Chosen) -> str:
-    """Return the x axis that counts as the grid counts trainings."""
-    if all(cell.settings.epochs for cell in chosen.cells):
-        return "epochs"
-    return "updates"
-
-
-def _axes_of(
-    chosen: Chosen, metrics: Sequence[str], options: Options
-) -> tuple[list[str], list[str]]:
-    """Return the columns that tell lines apart, and panels; several metrics are in one
-    of them. CbmError if either are too many.
-    """
-    lines, panels = list(chosen.lines), list(chosen.panels)
-    n_lines = n_panels = 1  # metrics in a panel, and panels of metrics
-    if len(metrics) > 1:
-        if options.panels is None or "metric" in options.panels:
-            n_panels = len(metrics)
-        else:
-            n_lines = len(metrics)
-            lines = chosen.columns.varying(lines)
-    chosen.refuse_too_many(lines, "lines", factor=n_lines)
-    chosen.refuse_too_many(panels, "panels", factor=n_panels)
-    if n_lines > 1:
-        lines.append("metric")
-    if n_panels > 1:
-        panels.append("metric")
-    return lines, panels
-
-
 def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None:
     """Return the curve of a cell, without its keys; None without a finite value."""
     metric = cell.measure.metric
@@ -157,7 +136,7 @@ def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None
     first, step = _steps(cell, x)
     trials.index = doubt.index = first + trials.index * step
     data = cell.settings.data.title
-    bound = chosen.bounds[cell.run.experiment].get(data)
+    bound = cell.trials.store.manifest().upper_bounds.get(data)
     if bound is not None and metric.better > 0:
         bound *= float(cell.scale[0])
     else:

@@ -42,17 +42,16 @@ def finals_panels(
     measure = cells[0].measure
     place = f"{chosen.names}: {measure.metric.column}"
     refuse_outside("y", [_values(cells)], options.ylim, place)
-    keys = dict.fromkeys(key_of(cell.row, chosen.lines) for cell in cells)
-    looks = looks_of(list(keys), chosen.lines)
+    keys = [key_of(cell.row, chosen.lines) for cell in cells]
+    looks = looks_of(keys, chosen.lines)
     groups: dict[Key, list[Cell]] = {}
-    sets: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(key_of(cell.row, chosen.panels), []).append(cell)
-        sets.setdefault(cell.settings.data.title, []).append(cell)
     panels = []
     for key, group in groups.items():
         data = group[0].settings.data.title
-        own = replace(options, ylim=_limits(sets[data], options))
+        compared = [cell for cell in cells if cell.settings.data.title == data]
+        own = replace(options, ylim=_limits(compared, options))
         panels.append(
             Panel(
                 draw=partial(
@@ -60,7 +59,7 @@ def finals_panels(
                     chosen=chosen,
                     cells=group,
                     looks=looks,
-                    shown=_values(sets[data]),
+                    shown=_values(compared),
                     options=own,
                 ),
                 key=key,

@@ -77,5 +77,5 @@ def draw(
         if results and not names:
             names = [results.only(None)]
     panels = _KINDS[kind].panels(results, names, options)
-    places = {key: place for place, key in enumerate(in_order(it.key for it in panels))}
-    return sorted(panels, key=lambda panel: places[panel.key])
+    keys = in_order(panel.key for panel in panels)
+    return sorted(panels, key=lambda panel: keys.index(panel.key))

@@ -32,7 +32,6 @@ from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import Cell
 from cbm_cli.results.columns import Key, key_of
 from cbm_cli.results.folder import (
-    MACHINE_NAME,
     find_trial,
     is_machine,
     is_machine_file,
@@ -162,11 +161,7 @@ class Shown(NamedTuple):
     @property
     def title(self) -> str:
         """The words of a panel of its own."""
-        return _joined([self.panel, self.line])
-
-
-def _joined(words: Sequence[str]) -> str:
-    return ", ".join(word for word in words if word)
+        return ", ".join(filter(None, [self.panel, self.line]))
 
 
 def machines_of(
@@ -178,16 +173,15 @@ def machines_of(
     if any(map(is_machine, names)):
         refused = ("select", "metric", "panels", "choose", "by")
         refuse_without_effect(options, refused, "machines that are named")
-        keys: list[Key] = [(name,) for name in dict.fromkeys(names)]
-        machines = []
-        for key, look in looks_of(keys, ["experiment"]).items():
-            machines.append(_by_name(results, key[0], look, options))
-        return machines
+        looks = looks_of([(name,) for name in names], ["experiment"])
+        return [
+            _by_name(results, name, look, options) for (name,), look in looks.items()
+        ]
     assert results is not None
     experiments = [results.only(name) for name in names or (None,)]
     chosen = choose(results, experiments, options)
     keys = [key_of(cell.row, chosen.lines) for cell in chosen.cells]
-    looks = looks_of(list(dict.fromkeys(keys)), chosen.lines)
+    looks = looks_of(keys, chosen.lines)
     return [
         _of_cell(chosen, cell, key, looks[key])
         for cell, key in zip(chosen.cells, keys, strict=True)
@@ -196,7 +190,7 @@ def machines_of(
 
 def _of_cell(chosen: Chosen, cell: Cell, key: Key, look: Look) -> Shown:
     """Return the machine of the first trial of a cell that did not diverge."""
-    store = chosen.stores[cell.run.experiment]
+    store = cell.trials.store
     run_id = cell.run_id
     sound = cell.rows[~cell.trials.diverged[cell.rows]]
     if not len(sound):
@@ -227,22 +221,20 @@ def _by_name(results: Results | None, name: str, look: Look, options: Options) -
     """Return a machine by its name or file; its data are those of ``--data``, else of
     its run.
     """
-    match = None if is_machine_file(name) else MACHINE_NAME.fullmatch(name)
-    path = Path(name)
-    if match and results and not match[1]:
-        path = results.folder / name
-    machine = read_machine(path)
-    words, data = plain(path.stem), None
-    trial = find_trial(name, results) if match else None
-    if trial is not None:
+    path, words, data = Path(name), plain(Path(name).stem), None
+    trial = None if is_machine_file(name) else find_trial(name, results)
+    if trial:
         store, run_id, number = trial
         words = plain(name)
+        if results and "/" not in name:
+            path = results.folder / name
         manifest = store.manifest()
         axes = manifest.axes or ("offsets", "sampler", "learning_rate")
         for run in manifest.cells:
             if run.run_id == run_id:
                 words = f"{names_of(axes, key_of(run.row, axes))}, trial {number}"
                 data = partial(data_of, store.folder.resolve(), run.settings.data)
+    machine = read_machine(path)
     if options.data:
         data = partial(
             load_source, options.data, width=machine.sizes[0], names=machine.names
@@ -347,11 +339,10 @@ def activity_panels(
     order (Fig. 16).
     """
     machines = machines_of(results, names, options)
-    groups: dict[tuple[str, int], list[_Activity]] = {}
+    groups: dict[tuple[str, int], _Activities] = {}
     for shown in machines:
         for layer, means in _mean_activities(shown, options).items():
-            group = groups.setdefault((shown.panel, layer), [])
-            group.append(_Activity(shown=shown, means=means))
+            groups.setdefault((shown.panel, layer), []).append((shown, means))
     refuse_too_many(len(groups), "panels", _FEWER_MACHINES)
     most_lines = max(map(len, groups.values()))
     refuse_too_many(most_lines, "lines", _FEWER_MACHINES)
@@ -362,26 +353,24 @@ def activity_panels(
     for (words, layer), lines in groups.items():
         looks = {}
         if len(lines) > 1:
-            looks = {line.shown.line: line.shown.look for line in lines}
+            looks = {shown.line: shown.look for shown, _ in lines}
+        titles = [words, f"layer {layer}"] if has_layers else [words]
         panels.append(
             Panel(
                 draw=partial(_draw_activity, lines),
                 key=(words, str(layer)),
-                title=_joined([words, f"layer {layer}" if has_layers else ""]),
+                title=", ".join(filter(None, titles)),
                 xlabel="share of units, the most active first",
                 ylabel="mean activity",
                 looks=looks,
-                notes=[note, *lines[0].shown.notes],
+                notes=[note, *lines[0][0].notes],
             )
         )
     return panels
 
 
-class _Activity(NamedTuple):
-    """The mean activities of a layer of a machine, in decreasing order."""
-
-    shown: Shown
-    means: NDArray
+# Machines, with the mean activities of a layer in decreasing order
+_Activities = list[tuple[Shown, NDArray]]
 
 
 def _mean_activities(shown: Shown, options: Options) -> dict[int, NDArray]:
@@ -398,15 +387,15 @@ def _mean_activities(shown: Shown, options: Options) -> dict[int, NDArray]:
     return means
 
 
-def _draw_activity(lines: Sequence[_Activity], axes: Axes) -> None:
-    for place, line in enumerate(lines):
-        n = len(line.means)
+def _draw_activity(lines: _Activities, axes: Axes) -> None:
+    for place, (shown, means) in enumerate(lines):
+        n = len(means)
         step = max(1, n // 6)  # one in so many units has a marker
         first = place * step // len(lines)
         axes.plot(
             (np.arange(n) + 0.5) / n,
-            line.means,
-            **line.shown.look,
+            means,
+            **shown.look,
             markevery=(first, step),
             drawstyle="steps-mid",
             linewidth=1.0,

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,7 @@ _APART = 2.5 / 72  # inches between the points of lines at one setting
 _DASH_SHIFT = 3.5  # points between the dashes of lines that hide each other
 _SHORT = ("offsets", "sampler", "learning_rate", "metric")  # what names a line
 _AVERAGES = {"median": ("Median", "quartiles"), "mean": ("Mean", "standard deviation")}
-_COUNTS = {
+_TEXTS = {
     "diverged": "{diverged} diverged, from there on left out",
     "gaps": "{gaps} without a value at some updates, left out there",
     "stopped": "{stopped} stopped before the others, held at the last value",
@@ -44,6 +43,7 @@ _COUNTS = {
         "allow"
     ),
 }
+_COUNTS = (*_TEXTS, "estimates")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,6 @@ class _Range:
     ends: Ends
     bound: float | None
     notes: Sequence[str]
-    is_cut: bool = False  # before values far from the first ones
 
 
 def summarised(trials: pd.DataFrame, average: str) -> pd.DataFrame:
@@ -134,8 +133,7 @@ def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     sets, too, where that flattens none of them.
     """
     refuse_outside("y", [curve.trials for curve in drawn.curves], options.ylim)
-    keys = dict.fromkeys(curve.key for curve in drawn.curves)
-    looks = looks_of(list(keys), drawn.lines)
+    looks = looks_of([curve.key for curve in drawn.curves], drawn.lines)
     groups: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
         groups.setdefault(curve.panel, []).append(curve)
@@ -203,7 +201,8 @@ def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
                 continue
             name = named(column, setting)
             if column == "metric":
-                name = _without(name, shared)
+                remaining = [word for word in name.split() if word not in shared]
+                name = " ".join(remaining).rstrip(":") or name
             if name:
                 parts.append(name)
         words = ", ".join(parts)
@@ -215,12 +214,6 @@ def _short_key(drawn: Curves, key: Key) -> Key:
     """Return the values of the settings that usually name a line."""
     pairs = zip(drawn.lines, key, strict=True)
     return tuple(setting for column, setting in pairs if column in _SHORT)
-
-
-def _without(name: str, words: Sequence[str]) -> str:
-    """Return a name without some words; the whole name if it has no others."""
-    remaining = [word for word in name.split() if word not in words]
-    return " ".join(remaining).rstrip(":") or name
 
 
 def _shared_words(metrics: Iterable[Metric]) -> list[str]:
@@ -247,19 +240,19 @@ def _ranges(
     """Return what the y axes of panels show, by data set and metrics."""
     ranges = {}
     for scale in dict.fromkeys(map(_scale_of, groups)):
-        data, *columns = scale
-        compared = []
-        for curve in drawn.curves:
-            if curve.data == data and curve.metric.column in columns:
-                compared.append(curve)
-        ranges[scale] = _range_of(drawn, compared, options)
+        curves = [
+            curve
+            for curve in drawn.curves
+            if curve.data == scale[0] and curve.metric.column in scale[1:]
+        ]
+        ranges[scale] = _range_of(drawn, curves, options)
     if options.ylim != FREE or "y" in options.log:
         return ranges
-    for metrics in {scale[1:] for scale in ranges}:
-        ends = {
-            scale: shown.ends for scale, shown in ranges.items() if scale[1:] == metrics
-        }
-        for scale, common in shared_ends(ends).items():
+    ends: dict[Key, dict[Key, Ends]] = {}  # by metrics
+    for scale, shown in ranges.items():
+        ends.setdefault(scale[1:], {})[scale] = shown.ends
+    for compared in ends.values():
+        for scale, common in shared_ends(compared).items():
             ranges[scale] = replace(ranges[scale], ends=common)
     return ranges
 
@@ -300,7 +293,7 @@ def _range_of(drawn: Curves, curves: Sequence[Curve], options: Options) -> _Rang
         else:
             notes.append(f"Upper bound, not shown: {bound:.4g}")
             bound = None
-    return _Range(ends=(low, high), bound=bound, notes=notes, is_cut=end is not None)
+    return _Range(ends=(low, high), bound=bound, notes=notes)
 
 
 # Drawing
@@ -318,8 +311,7 @@ def _draw(
     """Draw the curves of a panel."""
     for place, curve in enumerate(curves):
         table = summarised(curve.trials, options.average)
-        if shown.is_cut:
-            table = _without_start(table, shown.ends)
+        table = _without_start(table, shown.ends)
         shift = (place + 0.5) / len(curves)
         marked = _marked(drawn, curve, table, shift)
         look = looks[curve.key]
@@ -349,14 +341,17 @@ def _draw(
                 linewidth=0,
             )
         style = look | {
-            "linestyle": _shifted_dashes(look, place),
             "linewidth": 1.0 + 0.6 * (len(curves) - place - 1) / len(curves),
             "transform": shifted,
         }  # of lines that hide each other the first are wider
+        if look["linestyle"] != "-":  # and their gaps lie apart
+            _, lengths = look["linestyle"]
+            style["linestyle"] = (_DASH_SHIFT * place, lengths)
         axes.plot(table["line"], **style | {"marker": ""})
         is_doubtful = curve.doubt[marked.index] >= 0.5
-        _draw_marks(axes, marked["line"][~is_doubtful], style, face=look["color"])
-        _draw_marks(axes, marked["line"][is_doubtful], style, face="white")
+        for face, is_drawn in ((look["color"], ~is_doubtful), ("white", is_doubtful)):
+            marks = {"linestyle": "", "markerfacecolor": face, "zorder": 3}
+            axes.plot(marked["line"][is_drawn], **style | marks)
     if shown.bound is not None:
         axes.axhline(shown.bound, **BOUND)
     _set_x_axis(axes, drawn, options)
@@ -375,20 +370,6 @@ def _without_start(table: pd.DataFrame, ends: Ends) -> pd.DataFrame:
     first = table["line"].iloc[0]
     beyond = max(low - first, first - high)
     return table.iloc[1:] if beyond > high - low else table
-
-
-def _shifted_dashes(look: Look, place: int) -> Any:
-    """Return the dashes of a line, whose gaps lie elsewhere than those of others."""
-    if look["linestyle"] == "-":
-        return "-"
-    _, lengths = look["linestyle"]
-    return _DASH_SHIFT * place, lengths
-
-
-def _draw_marks(axes: Axes, points: pd.Series, style: Look, face: str) -> None:
-    """Draw markers on top of all lines."""
-    marks = {"linestyle": "", "markerfacecolor": face, "zorder": 3}
-    axes.plot(points, **style | marks)
 
 
 def _marked(
@@ -447,11 +428,11 @@ def _notes(drawn: Curves, curves: Sequence[Curve], options: Options) -> list[str
         notes.append(f"Running mean over {count(options.smooth, 'update')}")
     if options.x == "seconds":
         notes.append("Seconds: mean time of the trials, spread evenly over the updates")
-    metrics = {curve.metric for curve in curves}  # a trial has a curve of each
-    totals = {}
-    for name in (*_COUNTS, "estimates"):
-        totals[name] = max(_total(curves, metric, name) for metric in metrics)
-    for name, text in _COUNTS.items():
+    counts = pd.DataFrame([curve.counts for curve in curves], columns=_COUNTS)
+    # A trial has a curve of each metric
+    columns = [curve.metric.column for curve in curves]
+    totals = counts.groupby(np.array(columns)).sum().max().astype(int)
+    for name, text in _TEXTS.items():
         if totals[name]:
             notes.append(text.format_map(totals))
     return [*notes, *drawn.notes]
@@ -468,9 +449,3 @@ def _spread_note(drawn: Curves, curves: Sequence[Curve], options: Options) -> st
     line, spread = _AVERAGES[options.average]
     area = "bars" if _has_bars(drawn, curves) else "band"
     return f"{line} over {trials}, {area}: {spread}"
-
-
-def _total(curves: Sequence[Curve], metric: Metric, name: str) -> int:
-    """Return one of the counts of all curves of a metric."""
-    counts = [curve.counts.get(name, 0) for curve in curves if curve.metric == metric]
-    return sum(counts)

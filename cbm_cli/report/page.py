@@ -16,7 +16,7 @@ from cbm_cli.report.options import Options
 from cbm_cli.report.panels import compose
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
-from cbm_cli.results.folder import list_runs
+from cbm_cli.results.folder import RunRecord, list_runs
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.selection import choosing_of, with_measure
 from cbm_cli.results.writing import write_atomically
@@ -40,18 +40,11 @@ class CurvesOfData(NamedTuple):
     caption: str
 
 
-class Row(NamedTuple):
-    """A line of the table of all cells."""
-
-    texts: Sequence[str]
-    is_chosen: bool  # for the table above, among cells that differ in some settings
-
-
 class AllCells(NamedTuple):
-    """A table with a line for each cell."""
+    """A table with a line for each cell; its last word may be `chosen`."""
 
     heads: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -60,10 +53,7 @@ class Section:
 
     name: str
     about: str
-    finished: int  # trials
-    planned: int
-    interrupted: int
-    failed: int
+    runs: Sequence[RunRecord]
     settings: Mapping[str, Sequence[str]]  # by column
     versions: Mapping[str, Mapping[str, int]]  # number of trials by version
     failures: Sequence[str]
@@ -97,7 +87,7 @@ def write_report(results: Results, stores: Sequence[Store], path: Path) -> None:
 
 
 def _section(results: Results, store: Store) -> Section:
-    manifest, frame, runs = store.manifest(), store.summary(), list_runs(store)
+    manifest, frame = store.manifest(), store.summary()
     gaps: list[str] = []
     table = cells = curves = None
     if len(frame):
@@ -105,6 +95,11 @@ def _section(results: Results, store: Store) -> Section:
         table = _part("table", partial(_table, cells_read), gaps)
         cells = _part("cells", partial(_all_cells, cells_read), gaps)
         curves = _part("curves", partial(_curves, results, store, manifest), gaps)
+    settings = {}
+    for column in manifest.columns.names:
+        texts = manifest.columns.texts(column)
+        if any(texts):
+            settings[column] = [value_of(column, text).unicode for text in texts]
     versions = {}
     for column in VERSIONS:
         if column in frame:
@@ -112,11 +107,8 @@ def _section(results: Results, store: Store) -> Section:
     return Section(
         name=store.experiment,
         about=manifest.description,
-        finished=sum(run.finished for run in runs),
-        planned=sum(run.planned for run in runs),
-        interrupted=sum(run.interrupted for run in runs),
-        failed=sum(run.failed for run in runs),
-        settings=_settings(manifest),
+        runs=list_runs(store),
+        settings=settings,
         versions=versions,
         failures=_failures(store, manifest),
         gaps=gaps,
@@ -135,16 +127,6 @@ def _part(name: str, make: Callable[[], Part], gaps: list[str]) -> Part | None:
     except CbmError as error:
         gaps.append(f"No {name}: {error}")
         return None
-
-
-def _settings(manifest: Manifest) -> dict[str, list[str]]:
-    """Return the values of each setting that has any."""
-    settings = {}
-    for column in manifest.columns.names:
-        texts = manifest.columns.texts(column)
-        if any(texts):
-            settings[column] = [value_of(column, text).unicode for text in texts]
-    return settings
 
 
 def _failures(store: Store, manifest: Manifest) -> list[str]:
@@ -184,13 +166,12 @@ def _all_cells(cells: Cells) -> AllCells:
     for entry in build_table(shown, axes=layout).entries:
         cell = entry.cell
         assert cell is not None
-        is_chosen = cell.run_id in chosen
         texts = [value_of(axis, cell.row[axis]).unicode for axis in axes]
         texts += [entry.number, entry.spread or "–", f"{cell.n} of {cell.planned}"]
         texts += [str(cell.diverged), str(cell.doubts.sum())]
         if choosing:
-            texts.append("chosen" if is_chosen else "")
-        rows.append(Row(texts=texts, is_chosen=is_chosen))
+            texts.append("chosen" if cell.run_id in chosen else "")
+        rows.append(texts)
     metric, _, statistic = shown.measure
     words = f"{metric.part} {metric.name}".strip()
     heads = [*map(name_of, axes), f"{words} ({statistic})", "±"]

@@ -118,7 +118,11 @@ def compose(
         grid: Any = figure.subplots(down, across, squeeze=False).ravel()
         for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
             panel.draw(axes)
-            heading = _heading(panels, place, title)
+            heading = panel.title
+            if title == "" or (title and len(panels) == 1):
+                heading = plain(title)
+            if len(panels) > 1:
+                heading = f"({_letter(place)}) {heading}"
             axes.set_title(_wrapped(heading, width, points))
             inches = (width, height)
             _label_axes(axes, panels, place, across=across, inches=inches)
@@ -142,16 +146,6 @@ def _wrapped(text: str, inches: float, points: float) -> str:
 
 def _letter(place: int) -> str:
     return chr(ord("a") + place)
-
-
-def _heading(panels: Sequence[Panel], place: int, title: str | None) -> str:
-    """Return what is above a panel; a title of several panels is above all of them."""
-    words = panels[place].title
-    if title == "" or (title and len(panels) == 1):
-        words = plain(title)
-    if len(panels) == 1:
-        return words
-    return f"({_letter(place)}) {words}"
 
 
 def _label_axes(

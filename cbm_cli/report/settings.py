@@ -38,11 +38,8 @@ def settings_panels(
         key, panel = key_of(cell.row, lines), key_of(cell.row, panels)
         points = groups.setdefault((key, panel, cell.settings.data.title), {})
         points[float(cell.row[column])] = cell
-    curves = []
-    for (key, panel, data), points in groups.items():
-        curve = _curve(points, key=key, panel=panel, data=data)
-        if len(curve.trials):
-            curves.append(curve)
+    curves = [_curve(group, points) for group, points in groups.items()]
+    curves = [curve for curve in curves if len(curve.trials)]
     measure = cells[0].measure
     indices = [curve.trials.index for curve in curves]
     place = f"{chosen.names}: {measure.metric.column}"
@@ -50,7 +47,10 @@ def settings_panels(
     name = plain(name_of(column))
     note = f"The {statistic_in_words(measure)} of each trial"
     log = list(options.log)
-    if _spans_powers(np.concatenate(indices)) and "x" not in log:
+    values = np.concatenate(indices)
+    positive = values[values > 0]
+    spans_powers = len(positive) > 0 and positive.max() >= 10 * positive.min()
+    if spans_powers and values.min() >= 0 and "x" not in log:
         log.append("x")
     if "x" in log:
         note += f", the {name} on a logarithmic axis"
@@ -68,8 +68,9 @@ def settings_panels(
     return [replace(panel, notes=[*notes, *panel.notes]) for panel in shown]
 
 
-def _curve(points: dict[float, Cell], *, key: Key, panel: Key, data: str) -> Curve:
+def _curve(group: tuple[Key, Key, str], points: dict[float, Cell]) -> Curve:
     """Return the values of trials at each value of the setting, in its order."""
+    key, panel, data = group
     metric = next(iter(points.values())).measure.metric
     columns = {x: pd.Series(cell.values) for x, cell in points.items()}
     trials = pd.DataFrame(columns).T.sort_index()
@@ -81,14 +82,6 @@ def _curve(points: dict[float, Cell], *, key: Key, panel: Key, data: str) -> Cur
     return Curve(
         key=key, panel=panel, data=data, metric=metric, trials=trials, doubt=doubt
     )
-
-
-def _spans_powers(values: np.ndarray) -> bool:
-    """Whether values span a factor of ten or more, none of them negative."""
-    positive = np.unique(values[values > 0])
-    if len(positive) < 2 or values.min() < 0:
-        return False
-    return bool(positive[-1] >= 10 * positive[0])
 
 
 def _numeric_setting(chosen: Chosen, name: str | None) -> str:

@@ -3,13 +3,14 @@ settings in words.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from matplotlib import rc_context, rcdefaults, rcParams
+from matplotlib import rc_context
 
 from cbm_cli.grid.words import with_name
 from cbm_cli.results.columns import Key
@@ -52,25 +53,8 @@ DASHES: list[Any] = [
 BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 0.8, "linestyle": (0, (2, 2))}
 
 LARGEST = 1e150  # number that is drawn: the squares of larger ones are infinite
-# looks as Times, and comes with Matplotlib, so that pictures are alike everywhere
-_FONT = "STIXGeneral"
 _FORMULAS = ("offsets", "sampler", "learning_rate")  # settings that are set as formulas
-
-# Matplotlib's settings
 _SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize")
-_WIDTHS = (
-    "axes.linewidth",
-    "xtick.major.width",
-    "ytick.major.width",
-    "xtick.minor.width",
-)
-_STYLE: dict[str, Any] = {"font.family": [_FONT, "DejaVu Sans"]}
-_STYLE |= {"mathtext.fontset": "stix", "legend.frameon": False}
-_STYLE |= {"axes.spines.top": False, "axes.spines.right": False}
-_STYLE |= {"axes.xmargin": 0.02, "axes.ymargin": 0.04, "lines.markersize": 4.0}
-_STYLE |= {"xtick.labelsize": "small", "ytick.labelsize": "small"}
-# Texts stay texts
-_STYLE |= {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"}
 
 Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib names them
 
@@ -90,12 +74,12 @@ def scheme_look(scheme: str) -> Look:
     return {"color": colour, "marker": marker, "linestyle": DASHES[variant]}
 
 
-def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
+def looks_of(keys: Iterable[Key], columns: Sequence[str]) -> dict[Key, Look]:
     """Return a look for each line: that of its scheme, where the lines have one; no two
     lines look alike.
     """
     looks: dict[Key, Look] = {}
-    for place, key in enumerate(keys):
+    for place, key in enumerate(dict.fromkeys(keys)):
         look = {
             "color": OTHER_COLOURS[place % len(OTHER_COLOURS)],
             "marker": MARKERS[place % len(MARKERS)],
@@ -103,19 +87,14 @@ def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
         }
         if "offsets" in columns:
             look = scheme_look(key[columns.index("offsets")])
-        looks[key] = _unlike(look, list(looks.values()))
+        markers = [look["marker"], *MARKERS]
+        dashes = [*DASHES[2:], *DASHES[1::-1]]
+        for marker, linestyle in product(markers, dashes):
+            if look not in looks.values():
+                break
+            look = look | {"marker": marker, "linestyle": linestyle}
+        looks[key] = look
     return looks
-
-
-def _unlike(look: Look, looks: Sequence[Look]) -> Look:
-    """Return a look, with another marker or other dashes if a line has it already."""
-    markers = [look["marker"], *MARKERS]
-    dashes = [*DASHES[2:], *DASHES[1::-1]]
-    for marker, linestyle in product(markers, dashes):
-        if look not in looks:
-            break
-        look = look | {"marker": marker, "linestyle": linestyle}
-    return look
 
 
 def named(column: str, value: str) -> str:
@@ -134,7 +113,7 @@ def names_of(columns: Sequence[str], key: Key) -> str:
     for column, setting in zip(columns, key, strict=True):
         if column != "metric":
             words.append(named(column, setting))
-    return ", ".join(word for word in words if word)
+    return ", ".join(filter(None, words))
 
 
 def plain(text: str) -> str:
@@ -156,10 +135,7 @@ def own_style(points: float = 10.0, **more: Any) -> Iterator[None]:
     """Make figures in the style of a journal, not the user's; their texts stay text in
     files.
     """
-    style: Any = {**_STYLE, **dict.fromkeys(_SIZES, points), **more}
-    for name in _WIDTHS:
-        style.setdefault(name, 0.6)
-    with rc_context():
-        rcdefaults()
-        rcParams.update(style)
+    settings = Path(__file__).with_name("journal.mplstyle")
+    changes: Any = {**dict.fromkeys(_SIZES, points), **more}
+    with rc_context(changes, settings):
         yield

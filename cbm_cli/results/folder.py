@@ -62,7 +62,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     failed: int
 
 
-class TrialRecord(msgspec.Struct, frozen=True):
+class TrialRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A trial of a run, with its row of the summary, or why it failed."""
 
     trial: int

@@ -78,7 +78,12 @@ def test_distributions_have_every_file_and_no_other(built):
     with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
         installed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert installed == {name for name in clone if name.startswith("cbm_cli/")}
-    data = "py.typed", "report/page.html", "grid/starter.yaml"
+    data = (
+        "py.typed",
+        "report/page.html",
+        "report/journal.mplstyle",
+        "grid/starter.yaml",
+    )
     assert {f"cbm_cli/{name}" for name in data} <= installed
 
 

@@ -250,22 +250,19 @@ def looking(about, since, data, should_pause, should_stop):
     return os.getpid(), "cbm-rows-" in maps, data.digest, data.train.tobytes()
 
 
-@pytest.mark.parametrize("large", [True, False])
-def test_workers_share_the_memory_of_large_data_sets(monkeypatch, tmp_path, large):
-    monkeypatch.setattr(shared_rows, "LARGE", 1 if large else 10**9)
+def test_workers_share_the_memory_of_data_sets(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = coins(7, rows=1000)
     fresh = Dataset("fresh", data.train, data.valid, levels=255)
     tasks = [Task(n, n, one) for n, one in enumerate([data, fresh, data, fresh])]
     found = [result for _, result in spread.spread(looking, [tasks], print, 2)]
     assert {(is_shared, digest, rows) for _, is_shared, digest, rows in found} == {
-        (large, one.digest, data.train.tobytes()) for one in (data, fresh)
+        (True, one.digest, data.train.tobytes()) for one in (data, fresh)
     }
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_full_disk_costs_memory_and_no_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(shared_rows, "LARGE", 1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(shared_rows, "_written", Mock(side_effect=error))
