@@ -452,7 +452,7 @@ def _kept_data(data: Any, lock: Lock, folder: Path) -> Mapping[str, Any] | str:
     content = stream.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     path = lock.folder.resolve() / "data" / f"{digest[:16]}.npz"
-    lock.keep_rows(path, content)
+    lock.write_if_changed(path, content)
     return {**kept, "path": str(path)}
 
 

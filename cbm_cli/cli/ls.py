@@ -118,7 +118,7 @@ def _list_results(target: Target, as_json: bool) -> None:
     with target.results().readable(target.names) as stores:
         for store in stores:
             if target.names:
-                runs += list_runs(store, others=True)
+                runs += list_runs(store)
             else:
                 experiments.append(describe_experiment(store))
             for problem in store.damaged().values():

@@ -14,11 +14,10 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.settings import TableSpec
 from cbm_cli.report.options import Options, refuse_too_many
 from cbm_cli.report.style import names_of
-from cbm_cli.results import Metric, Results, Store
+from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import (
     Cell,
     Cells,
-    Measure,
     Trials,
     columns_of_cells,
     make_cells,
@@ -168,8 +167,7 @@ def _choice_of(cell: Cell) -> str:
     """Return the values that were chosen in a cell, in words."""
     if not cell.choice:
         return ""
-    values = cell.choice.values
-    return names_of([*values], key_of(values, values))
+    return names_of([*cell.choice.values], cell.chosen)
 
 
 def _named(
@@ -202,7 +200,7 @@ def _shown(
     are.
     """
     summary = store.summary()
-    cells = make_cells(Trials(summary, store), manifest, Measure(Metric("")))
+    cells = make_cells(Trials(summary, store), manifest)
     choosing = choosing_of(manifest.table, options.choose, options.by)
     if choosing and not summary.empty:
         # Other metrics are of curves alone.

@@ -14,8 +14,8 @@ from cbm_cli.grid.words import name_of, value_of
 from cbm_cli.report.kinds import draw
 from cbm_cli.report.options import Options
 from cbm_cli.report.panels import compose
-from cbm_cli.results import Metric, Results, Store
-from cbm_cli.results.cells import Cells, Measure, Trials, make_cells
+from cbm_cli.results import Results, Store
+from cbm_cli.results.cells import Cells, Trials, make_cells
 from cbm_cli.results.folder import RunRecord, list_runs
 from cbm_cli.results.journal import Manifest
 from cbm_cli.results.selection import choosing_of, with_measure
@@ -91,7 +91,7 @@ def _section(results: Results, store: Store) -> Section:
     gaps: list[str] = []
     table = cells = curves = None
     if len(frame):
-        cells_read = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
+        cells_read = make_cells(Trials(frame, store), manifest)
         table = _part("table", partial(_table, cells_read), gaps)
         cells = _part("cells", partial(_all_cells, cells_read), gaps)
         curves = _part("curves", partial(_curves, results, store, manifest), gaps)
@@ -107,7 +107,7 @@ def _section(results: Results, store: Store) -> Section:
     return Section(
         name=store.experiment,
         about=manifest.description,
-        runs=list_runs(store),
+        runs=[run for run in list_runs(store) if run.in_grid],
         settings=settings,
         versions=versions,
         failures=_failures(store, manifest),

@@ -5,7 +5,7 @@ cells and nothing else, so that a value is the same wherever it is shown.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cbm_cli.choices import STATISTICS
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, TableSpec
-from cbm_cli.results.columns import Columns, Row
+from cbm_cli.results.columns import Columns, Key, Row, key_of
 from cbm_cli.results.journal import Manifest, Run
 from cbm_cli.results.metrics import (
     Metric,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
 # How the values of cbm evaluate were made, in words; {} is the value
 FACTS = {"temperatures": "{} temperatures", "runs": "{} runs", "rows": "{} rows"}
 FACTS |= {"seed": "seed {}", "version": "{}"}
@@ -52,7 +53,7 @@ class Measure(NamedTuple):
 class Picked(NamedTuple):
     """The chosen settings of a cell, and the measure that decided."""
 
-    values: Mapping[str, Any]  # by column of summary.csv
+    values: Row
     measure: Measure
     mean: float  # of the measure
     complete: bool  # whether all trials of all values are there
@@ -86,12 +87,8 @@ class Trials:
             return self.frame[name].to_numpy(float)
         return np.full(len(self.frame), np.nan)
 
-    def _read(
-        self, kind: str, run_id: str, numbers: tuple[int, ...]
-    ) -> "list[pd.DataFrame]":
-        if kind == "curves":
-            return self.store.curves(run_id, numbers)
-        return self.store.records(run_id, numbers)
+    def _read(self, kind: str, *trials: Any) -> "list[pd.DataFrame]":
+        return getattr(self.store, kind)(*trials)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +124,11 @@ class Cell:
     def row(self) -> Row:
         """Its settings by column of ``summary.csv``; all cells have the same."""
         return self.run.row
+
+    @property
+    def chosen(self) -> Key:
+        """The values of settings that were chosen, as text."""
+        return key_of(self.choice.values, self.choice.values) if self.choice else ()
 
     @property
     def evaluated(self) -> bool:
@@ -165,7 +167,7 @@ class Cell:
         return np.where(np.isfinite(values), np.fmin(values, 0.0), values)
 
     @property
-    def _flagged(self) -> NDArray[np.bool_]:
+    def _flagged(self) -> Booleans:
         """Which estimates of `cbm evaluate` are doubtful."""
         method = self.measure.metric.column.rpartition("_")[2]
         return self._column(f"{method}_doubtful") > 0
@@ -202,17 +204,18 @@ class Cell:
 
         metric = self.measure.metric
         kept = f"{metric.column}_max_of_mean"
-        values, updates = self._column(kept), self._column(f"{kept}_update")
+        values = self._column(kept)
         unknown = np.full(len(values), np.nan)
         if not np.isnan(values).all() or not len(self.rows):
-            return values * self.scale, unknown, mean(updates)
+            return values * self.scale, unknown, mean(self._column(f"{kept}_update"))
         # the untrained machine does not count
         curves = [curve.iloc[1:] for curve in self.curves()]
         if any(curve.empty for curve in curves):
             return unknown, unknown, np.nan
         together = pd.concat(curves, axis=1).sort_index()
         together = together.replace([np.inf, -np.inf], np.nan)
-        held = np.where(self.trials.diverged[self.rows], together, together.ffill())
+        has_diverged = self.trials.diverged[self.rows]
+        held = np.where(has_diverged, together, together.ffill())
         means = held[:, np.isfinite(held).any(axis=0)].mean(axis=1)
         if not np.isfinite(means).any():
             return unknown, unknown, np.nan
@@ -236,7 +239,7 @@ class Cell:
         return self._column(column)[self.known]
 
     @property
-    def stopped(self) -> NDArray[np.bool_]:
+    def stopped(self) -> Booleans:
         """Whether the parameters of each trial were not finite any more."""
         return self.trials.diverged[self.rows[self.known]]
 
@@ -257,7 +260,7 @@ class Cell:
         return dict(zip(trials, self.value.tolist(), strict=True))
 
     @cached_property
-    def bounded(self) -> NDArray[np.bool_]:
+    def bounded(self) -> Booleans:
         """Whether the value of each trial is a limit, proved or 0, in place of an
         estimate above it.
         """
@@ -268,14 +271,14 @@ class Cell:
         return is_limit & np.isfinite(self.value)
 
     @cached_property
-    def impossible(self) -> NDArray[np.bool_]:
+    def impossible(self) -> Booleans:
         """Whether the value of each trial is 0, in place of an estimate that no
         log-likelihood can be.
         """
         return (self.value == 0) & (self.measure.metric.better > 0)
 
     @cached_property
-    def doubts(self) -> NDArray[np.bool_]:
+    def doubts(self) -> Booleans:
         """Whether the last estimate of log Z of each trial rests on few runs of AIS, or
         is disproved.
         """
@@ -290,14 +293,11 @@ class Cell:
         """The epoch of the lowest cost, or validation cost, of the trials that did not
         diverge.
         """
-        import pandas as pd
-
         rows = self._of_known("n_train")
-        batches = self.trials.frame.reindex(columns=["batch"])
-        batches = batches.iloc[self.rows[self.known], 0]
-        batch = pd.to_numeric(batches, errors="coerce").to_numpy()
-        updates_of_epoch = rows // np.fmin(batch, rows)  # one if the batch is full
-        updates = self._of_known(self._moment) / updates_of_epoch
+        batch = rows
+        if self.settings.batch != "full":
+            batch = np.fmin(self.settings.batch, rows)
+        updates = self._of_known(self._moment) / (rows // batch)
         return updates[~self.stopped]
 
     @property
@@ -306,19 +306,16 @@ class Cell:
         trials.
         """
         method = self.measure.metric.column.rpartition("_")[2]
-        words = {}
-        for fact, word in FACTS.items():
-            if f"{method}_{fact}" in self.trials.frame:
-                words[f"{method}_{fact}"] = word
-        ways = Counter[str]()
-        facts = self.trials.frame[[*words]].iloc[self.rows[self.known]]
-        for record in facts.to_dict("records"):
+        columns = [f"{method}_{fact}" for fact in FACTS]
+        facts = self.trials.frame.reindex(columns=columns)
+        ways: Counter[str] = Counter()
+        for trial in facts.iloc[self.rows[self.known]].to_numpy(object):
             parts = []
-            for column, fact in record.items():
+            for words, fact in zip(FACTS.values(), trial, strict=True):
                 if isinstance(fact, str):
-                    parts.append(words[column].format(fact))
+                    parts.append(words.format(fact))
                 elif not np.isnan(fact):
-                    parts.append(words[column].format(f"{int(fact):,}"))
+                    parts.append(words.format(f"{int(fact):,}"))
             ways[", ".join(parts)] += 1
         return ways
 
@@ -388,9 +385,8 @@ class Cell:
         """Return the curves or the ``records`` of the finished trials as written, in
         nats per row.
         """
-        return self.trials.read(
-            kind, self.run_id, tuple(self._column("trial").astype(int))
-        )
+        numbers = tuple(self._column("trial").astype(int))
+        return self.trials.read(kind, self.run_id, numbers)
 
     def curves(self) -> "list[pd.Series]":
         """Return the metric of each finished trial by update, from its curve or else
@@ -399,13 +395,12 @@ class Cell:
         A disproved estimate is replaced by its limit; values that were not measured are
         empty.
         """
-        column, frames = self.measure.metric.column, self.frames()
-        if not all(column in frame and len(frame) for frame in frames):
-            pairs = zip(frames, self.frames("records"), strict=True)
-            frames = [
-                frame if column in frame and len(frame) else record
-                for frame, record in pairs
-            ]
+        column = self.measure.metric.column
+        frames = [*self.frames()]
+        if any(column not in frame for frame in frames):
+            for place, records in enumerate(self.frames("records")):
+                if column not in frames[place]:
+                    frames[place] = records
         curves = []
         for frame, scale in zip(frames, self.scale, strict=True):
             if column not in frame:
@@ -473,8 +468,11 @@ def is_evaluated(columns: Container[str], metric: Metric) -> bool:
     return f"{metric.column}_final" not in columns and metric.column in columns
 
 
-def make_cells(trials: Trials, manifest: Manifest, measure: Measure) -> Cells:
-    """Return the cells of a manifest, each with its finished trials."""
+def make_cells(trials: Trials, manifest: Manifest) -> Cells:
+    """Return the cells of a manifest, each with its finished trials, without a
+    metric.
+    """
+    measure = Measure(Metric(""))
     rows = trials.frame.groupby("run_id").indices if len(trials.frame) else {}
     cells = []
     for run in {run.run_id: run for run in manifest.cells}.values():
@@ -507,10 +505,12 @@ def measure_asked(
     if statistic and statistic not in STATISTICS:
         hint = did_you_mean(statistic, STATISTICS)
         raise CbmError(f"--statistic {statistic}: unknown{hint}")
-    chosen = Metric(name)
-    shown = statistic or _usual_statistic(trials, chosen, table)
-    _refuse_missing(frame, chosen, shown, asked=statistic is not None)
-    return Measure(chosen, table.scale, shown)
+    shown = statistic or _usual_statistic(trials, Metric(name), table)
+    problem = _lack_of(frame, Metric(name), shown)
+    if problem:
+        place = "--statistic" if statistic else "table.statistic:"
+        raise CbmError(f"{place} {shown}: {problem}")
+    return Measure(Metric(name), table.scale, shown)
 
 
 def _usual_statistic(trials: Trials, metric: Metric, table: TableSpec) -> str:
@@ -526,18 +526,14 @@ def _usual_statistic(trials: Trials, metric: Metric, table: TableSpec) -> str:
     return "max"
 
 
-def _refuse_missing(
-    frame: "pd.DataFrame", metric: Metric, statistic: str, asked: bool
-) -> None:
-    """Raise CbmError where a metric has no such statistic."""
+def _lack_of(frame: "pd.DataFrame", metric: Metric, statistic: str) -> str:
+    """Say why a metric has no such statistic; ``""`` where it has."""
     evaluated = is_evaluated(frame, metric)
     # The best of a mean is found in curves, which hold what has a best value.
     kept = "max" if statistic == MAX_OF_MEAN else statistic
     is_there = statistic_column(frame, metric, kept) in frame
     if is_there and (statistic == "final" or not evaluated):
-        return
-    problem = f"of {metric.column} there is the final value only; leave it out"
+        return ""
     if statistic == "best-valid" and not evaluated:
-        problem = "the data sets have no validation part that was evaluated"
-    place = "--statistic" if asked else "table.statistic:"
-    raise CbmError(f"{place} {statistic}: {problem}")
+        return "the data sets have no validation part that was evaluated"
+    return f"of {metric.column} there is the final value only; leave it out"

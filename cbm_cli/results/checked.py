@@ -2,21 +2,13 @@
 again.
 """
 
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from cbm_cli.results.journal import LineHead
 from cbm_cli.results.reader import Store
-
-
-class Check(msgspec.Struct, frozen=True):
-    """A file as it was when its content had this SHA-256."""
-
-    digest: str
-    size: int
-    written: int  # when its content or its status last changed, in nanoseconds
 
 
 class CheckedMachines:
@@ -27,14 +19,11 @@ class CheckedMachines:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.path = folder / ".cbm-checked.json"
-        self.checks: dict[str, Check] = {}
-        try:
+        self.checks: dict[str, str] = {}  # checksum, size and time of files, by name
+        with suppress(OSError, ValueError):  # then machines are read
             content = self.path.read_bytes()
-            self.checks = msgspec.json.decode(content, type=dict[str, Check])
-        except (OSError, ValueError):  # then machines are read
-            return
+            self.checks = msgspec.json.decode(content, type=dict[str, str])
 
     def damage(self, store: Store, line: LineHead) -> str:
         """Return what `Store.damage` does, without reading files that were not written
@@ -52,16 +41,16 @@ class CheckedMachines:
         """Note the machines of a line that have just been written."""
         self.checks |= self._checks_of(store, line)
 
-    def _checks_of(self, store: Store, line: LineHead) -> Mapping[str, Check]:
+    def _checks_of(self, store: Store, line: LineHead) -> dict[str, str]:
         checks = {}
         for kind, digest in line.files.items():
             path = store.machine_path(line.run_id, line.trial, kind)
-            size, written = -1, -1  # of a file that is missing
+            state = "missing"
             if path.is_file():
                 status = path.stat()
-                size, written = status.st_size, status.st_ctime_ns
+                state = f"{status.st_size} {status.st_ctime_ns}"
             name = f"{store.experiment}/{path.relative_to(store.folder)}"
-            checks[name] = Check(digest=digest, size=size, written=written)
+            checks[name] = f"{digest} {state}"
         return checks
 
     def content(self) -> bytes:

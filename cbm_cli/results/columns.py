@@ -2,15 +2,30 @@
 apart.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import TableSpec, meant, parts_of
 from cbm_cli.text import did_you_mean, text_of
 
-Row = Mapping[str, Any]  # values of one cell, by column of summary.csv
+Row = dict[str, Any]  # values of a cell or a trial, by column of summary.csv
 Key = tuple[str, ...]
+# Settings that decide on which rows values are measured
+_OF_ROWS = ("data", "evaluate_rows", "evaluate_parts")
+
+
+def why_not_chosen(columns: Iterable[str]) -> str:
+    """Say why values of some of these columns cannot be compared; ``""`` where they
+    can.
+    """
+    for column in columns:
+        if column.startswith(_OF_ROWS):
+            return (
+                f"{column} decides on which rows values are measured, and values on "
+                "different data or rows cannot be compared"
+            )
+    return ""
 
 
 def key_of(row: Row, columns: Iterable[str]) -> Key:
@@ -90,14 +105,13 @@ class Columns:
 
     def of_settings(self, settings: Iterable[str]) -> list[str]:
         """Return the columns of settings: of one with several parts those that vary,
-        or the first.
+        or the first. Columns that do not count are left out.
         """
         columns: list[str] = []
         for setting in settings:
-            parts = [setting] if setting in self.names else parts_of(setting)
-            if len(parts) > 1:
-                parts = self.varying(parts) or parts[:1]
-            columns += parts
+            names = dict.fromkeys([setting, *parts_of(setting)])
+            parts = [column for column in names if column in self.names]
+            columns += self.varying(parts) or parts[:1]
         return columns
 
     def named(self, name: str, option: str, several: bool = False) -> list[str]:
@@ -114,28 +128,23 @@ class Columns:
             Unknown name; with ``several`` also where all cells have one value.
         """
         word = name.replace(".", "_")
-        varying = self.varying()
-        what_varies = (
-            f"what varies: {', '.join(varying)}" if varying else "nothing varies"
-        )
+        what_varies = f"what varies: {', '.join(self.varying()) or 'nothing'}"
         parts: list[str] = []
         if word not in self.names:
             parts = [column for column in self.names if column.startswith(f"{word}_")]
-        if parts:
-            columns = self.apart((), parts) or parts[:1]
-        else:
+        columns = self.apart((), parts) or parts[:1]
+        if not parts:
             columns = meant(name, self.names)
+            columns = self.varying(columns) or columns
             if len(columns) > 1:
-                columns = self.varying(columns) or columns
+                raise CbmError(
+                    f"{option} {name}: several columns are called so; name one of "
+                    f"{', '.join(columns)}"
+                )
         if not columns:
             hint = did_you_mean(word, self.names, otherwise=f"; {what_varies}")
             raise CbmError(f"{option} {name}: no such setting{hint}")
-        if len(columns) > 1 and not parts:
-            names = ", ".join(columns)
-            message = f"several columns are called so; name one of {names}"
-            raise CbmError(f"{option} {name}: {message}")
-        if several and not set(columns) & set(varying):
+        if several and not self.varying(columns):
             value = " ".join(key_of(self.rows[0], columns)) or "not set"
-            message = f"is {value} in every cell; {what_varies}"
-            raise CbmError(f"{option} {name}: {message}")
+            raise CbmError(f"{option} {name}: is {value} in every cell; {what_varies}")
         return columns

@@ -9,16 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
 from zipfile import is_zipfile
 
 import msgspec
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.settings import Settings
 from cbm_cli.results.columns import Columns, Row
-from cbm_cli.results.journal import Manifest
 from cbm_cli.results.reader import Store
 from cbm_cli.text import count, did_you_mean
 
@@ -26,8 +24,7 @@ from cbm_cli.text import count, did_you_mean
 # is meant
 MACHINE_NAME = re.compile(r"(?:(.*)/)?([^/:]+):(\d{1,16})(:best)?")
 _FEWEST = 4  # characters of the hash of a run-id that name a run
-_MOST_NAMED = 5  # runs that a message names
-_MOST_NEAR = 3  # folders that a message names
+_MOST_NAMED = 5  # runs or folders that a message names
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True):
@@ -53,7 +50,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 
     experiment: str
     run_id: str
-    settings: dict[str, Any]
+    settings: Row
     in_grid: bool
     finished: int
     beyond: int
@@ -67,7 +64,7 @@ class TrialRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     trial: int
     status: str  # finished, failed or interrupted
-    columns: dict[str, Any] = {}
+    columns: Row = {}
     details: str = ""
 
 
@@ -78,7 +75,7 @@ class RunDetails(msgspec.Struct, frozen=True):
     experiment: str
     in_grid: bool
     varying: list[str]  # settings that tell its experiment's cells apart
-    settings: dict[str, Any]
+    settings: Row
     trials: list[TrialRecord]
 
 
@@ -89,12 +86,9 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            problem = "there is no such folder"
-            if folder.exists():
-                problem = "is a file, not a folder of results"
-            raise CbmError(f"{folder}: {problem}; {_where_results_are(folder)}")
+            raise CbmError(f"{folder}: is not a folder; {_where_results_are(folder)}")
         self.folder = folder
-        self._stores: dict[str, Store] = {}
+        self.store = cache(self._store)  # each experiment is read once
 
     def experiments(self) -> list[str]:
         """Return the names of the experiments in this folder."""
@@ -145,18 +139,13 @@ class Results:
             )
         return self.store(experiment or names[0]).experiment
 
-    def store(self, experiment: str) -> Store:
+    def _store(self, experiment: str) -> Store:
         """Return the folder of one experiment; CbmError if it is not there."""
-        if experiment in self._stores:
-            return self._stores[experiment]
         folder = self.folder / experiment
         if folder.name != experiment or not _holds_results(folder):
-            names = self.experiments()
-            hint = f"; {_where_results_are(self.folder)}"
-            if names:
-                hint = did_you_mean(experiment, names)
+            hint = did_you_mean(experiment, self.require_experiments())
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
-        return self._stores.setdefault(experiment, Store(folder))
+        return Store(folder)
 
 
 def _experiments_in(folder: Path) -> list[str]:
@@ -191,14 +180,10 @@ def _where_results_are(folder: Path) -> str:
             words = f"{place} {shlex.quote(path.name)}"
             return f"it belongs to the experiment {path.name}; write {words} instead"
     around = folder if folder.is_dir() else folder.parent
-    names = _experiments_in(Path("results"))
-    near = [path for path in sorted(around.glob("*/")) if _experiments_in(path)]
-    if near and (folder.is_dir() or not names):
-        return f"there are some in {', '.join(map(str, near[:_MOST_NEAR]))}"
-    if names:
-        experiments = ", ".join(names)
-        remedy = "write: results/ EXPERIMENT"
-        return f"results/ holds the experiments {experiments}; {remedy}"
+    places = dict.fromkeys([*sorted(around.glob("*/")), Path("results")])
+    near = [f"{path}/" for path in places if _experiments_in(path)]
+    if near:
+        return f"there are some in {', '.join(near[:_MOST_NAMED])}"
     command = "cbm run experiments.yaml"
     if not folder.is_file():
         command += f" -o {shlex.quote(str(folder))}"
@@ -213,11 +198,13 @@ def describe_experiment(store: Store) -> ExperimentRecord:
     date.
     """
     manifest = store.manifest()
-    runs = _records_of(store, manifest, {run.run_id: run.row for run in manifest.cells})
-    finished = sum(run.finished for run in runs)
-    beyond = sum(run.beyond for run in runs)
+    runs = list_runs(store)
+    in_grid = [run for run in runs if run.in_grid]
+    totals = {}
+    for status in ("finished", "planned", "beyond", "interrupted", "failed"):
+        totals[status] = sum(getattr(run, status) for run in in_grid)
     when = None
-    if finished or beyond:
+    if totals["finished"] or totals["beyond"]:
         changed = datetime.fromtimestamp(store.journal.path.stat().st_mtime, UTC)
         when = changed.isoformat(timespec="seconds")
     titles = [run.settings.data.title for run in manifest.cells]
@@ -225,38 +212,25 @@ def describe_experiment(store: Store) -> ExperimentRecord:
         experiment=store.experiment,
         description=manifest.description,
         data=list(dict.fromkeys(titles)),
-        cells=len(runs),
-        finished=finished,
-        planned=sum(run.planned for run in runs),
-        beyond=beyond,
-        interrupted=sum(run.interrupted for run in runs),
-        failed=sum(run.failed for run in runs),
-        other_runs=len(other_runs(store, manifest)),
+        cells=len(in_grid),
+        other_runs=len(runs) - len(in_grid),
         when=when,
+        **totals,
     )
 
 
-def list_runs(store: Store, others: bool = False) -> list[RunRecord]:
-    """Return a record per run of the grid that was last run: its settings and its
-    trials.
+def list_runs(store: Store) -> list[RunRecord]:
+    """Return a record per run of the grid that was last run, and then of each run with
+    finished trials that this grid does not ask for, with nothing planned.
 
-    Trials ``beyond`` those that the grid asks for do not count as finished. With
-    ``others``, those runs come behind that are kept but not asked for by the grid, with
-    nothing planned.
+    Trials ``beyond`` those that the grid asks for do not count as finished.
     """
     manifest = store.manifest()
-    rows: dict[str, Row] = {run.run_id: run.row for run in manifest.cells}
-    if others:
-        for run_id, settings in other_runs(store, manifest).items():
-            rows[run_id] = settings.row() if settings else {}
-    return _records_of(store, manifest, rows)
-
-
-def _records_of(
-    store: Store, manifest: Manifest, rows: Mapping[str, Row]
-) -> list[RunRecord]:
-    """Return the records of runs, whose settings are known by run-id."""
     asked = {run.run_id for run in manifest.cells}
+    rows: dict[str, Row] = {run.run_id: run.row for run in manifest.cells}
+    for run_id in sorted(store.lines()):
+        if run_id not in asked and store.finished(run_id):
+            rows[run_id] = manifest.row_of(run_id)
     axes = Columns([row for row in rows.values() if row]).axes(manifest.table)
     interrupted = Counter(run_id for run_id, _ in store.interrupted())
     records = []
@@ -281,14 +255,29 @@ def _records_of(
     return records
 
 
-def other_runs(store: Store, manifest: Manifest) -> dict[str, Settings | None]:
-    """Return the settings, where they are known, of runs with finished trials that are
-    not asked for.
+def describe_run(store: Store, run_id: str) -> RunDetails:
+    """Return the settings of a run, and of each trial its values, or why it is not
+    finished.
     """
-    asked = {run.run_id for run in manifest.cells}
-    known = {run.run_id: run.settings for run in manifest.others}
-    others = sorted(store.lines().keys() - asked)
-    return {run_id: known.get(run_id) for run_id in others if store.finished(run_id)}
+    trials: dict[int, TrialRecord] = {}
+    for row in store.rows([run_id]):
+        trials[row["trial"]] = TrialRecord(row["trial"], "finished", columns=row)
+    for number in store.failed(run_id):
+        details = store.failure(run_id, number)
+        trials[number] = TrialRecord(number, "failed", details=details)
+    for run, number in store.interrupted():
+        if run == run_id:
+            trials.setdefault(number, TrialRecord(number, "interrupted"))
+    manifest = store.manifest()
+    settings = manifest.row_of(run_id)
+    return RunDetails(
+        run_id=run_id,
+        experiment=store.experiment,
+        in_grid=any(run.run_id == run_id for run in manifest.cells),
+        varying=[axis for axis in manifest.axes if axis in settings],
+        settings=settings,
+        trials=[trials[number] for number in sorted(trials)],
+    )
 
 
 def not_reused(store: Store, asked: Mapping[str, str]) -> str:
@@ -297,27 +286,23 @@ def not_reused(store: Store, asked: Mapping[str, str]) -> str:
 
     ``asked`` holds the courses of the runs.
     """
-    courses: Mapping[str, str] = {}
-    with suppress(CbmError):  # a run writes a missing manifest
-        courses = store.manifest().courses
-    begun = {(state.run_id, state.trial): state.course for state in store.states()}
-    finished = {
-        (run_id, number)
-        for run_id in store.lines()
-        for number in store.finished(run_id)
-    }
-    others, shorter = [], 0
-    for key in finished | begun.keys():
-        if key[0] in asked:
+    manifest = store.manifest_if_sound()  # a run writes a missing one
+    courses = manifest.courses if manifest else {}
+    states = {(state.run_id, state.trial): state.course for state in store.states()}
+    finished = {*store.finished_keys(store.lines())}
+    different = []
+    shorter = 0
+    for key in finished | states.keys():
+        run_id, _ = key
+        if run_id in asked:
             continue
-        course = begun.get(key) or courses.get(key[0])
-        if course not in asked.values():
-            others.append(key)
-        elif key not in begun:
+        if states.get(key, courses.get(run_id)) not in asked.values():
+            different.append(key)
+        elif key not in states:
             shorter += 1
     reasons = []
-    if others:
-        reasons.append(f"{len(others):,} of other settings, rows or versions")
+    if different:
+        reasons.append(f"{len(different):,} of other settings, rows or versions")
     if shorter:
         reasons.append(
             f"{shorter:,} of another length start from the beginning: trainings of "
@@ -325,8 +310,10 @@ def not_reused(store: Store, asked: Mapping[str, str]) -> str:
         )
     if not reasons:
         return ""
-    status = "finished" if finished.issuperset(others) else "finished or interrupted"
-    trials = count(len(others) + shorter, f"{status} trial")
+    status = "finished"
+    if not finished.issuperset(different):
+        status = "finished or interrupted"
+    trials = count(len(different) + shorter, f"{status} trial")
     return f"{store.experiment}: {trials} not reused: {', '.join(reasons)}"
 
 
@@ -339,33 +326,33 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
     ``name`` is a run-id, the beginning of one or of its hash, or an experiment that has
     one run.
     """
-    held: list[tuple[Store, str]] = []
+    runs: list[tuple[Store, str]] = []
     for experiment in results.require_experiments():
         store = results.store(experiment)
-        held += [(store, run_id) for run_id in sorted(store.runs())]
-    run_ids = sorted({run_id for _, run_id in held})
-    matches = [run_id for run_id in run_ids if run_id.startswith(name)]
-    if name in run_ids:
-        matches = [name]
-    elif name in results.experiments():
-        own = {run_id for store, run_id in held if store.experiment == name}
-        matches = sorted(own)
-    elif len(name) >= _FEWEST and not matches:
-        hashes = {run_id: run_id.rpartition("_")[2] for run_id in run_ids}
-        matches = [run_id for run_id in run_ids if hashes[run_id].startswith(name)]
+        runs += [(store, run_id) for run_id in sorted(store.runs())]
+    matches = {run_id for store, run_id in runs if name in (run_id, store.experiment)}
+    if not matches:
+        matches = {run_id for _, run_id in runs if _begins_with(run_id, name)}
     if not matches:
         folder = shlex.quote(str(results.folder))
         listing = f"; list the runs with: cbm ls {folder} EXPERIMENT"
-        names = [*run_ids, *results.experiments()]
+        names = [*dict.fromkeys(run_id for _, run_id in runs), *results.experiments()]
         hint = did_you_mean(name, names, otherwise=listing)
         raise CbmError(f"{results.folder}: no experiment or run {name!r}{hint}")
     if len(matches) > 1:
-        some = ", ".join(matches[:_MOST_NAMED])
-        if len(matches) > _MOST_NAMED:
-            some += ", ..."
-        runs = f"{name!r} names {len(matches)} runs: {some}"
-        raise CbmError(f"{results.folder}: {runs}; write more of one")
-    return [(store, run_id) for store, run_id in held if run_id == matches[0]]
+        listed = ", ".join(sorted(matches)[:_MOST_NAMED])
+        raise CbmError(
+            f"{results.folder}: {name!r} names {len(matches)} runs; write more of one, "
+            f"such as {listed}"
+        )
+    return [(store, run_id) for store, run_id in runs if run_id in matches]
+
+
+def _begins_with(run_id: str, name: str) -> bool:
+    """Whether a name is the beginning of a run-id, or of its hash."""
+    digits = run_id.rpartition("_")[2]
+    is_of_hash = len(name) >= _FEWEST and digits.startswith(name)
+    return is_of_hash or run_id.startswith(name)
 
 
 def find_trial(
@@ -387,36 +374,6 @@ def find_trial(
         if number in store.finished(run_id):
             return store, run_id, number
     return *holders[0], number
-
-
-def describe_run(store: Store, run_id: str) -> RunDetails:
-    """Return the settings of a run, and of each trial its values, or why it is not
-    finished.
-    """
-    finished, failed = store.finished(run_id), store.failed(run_id)
-    interrupted = {number for run, number in store.interrupted() if run == run_id}
-    rows = {row["trial"]: row for row in store.rows([run_id])}
-    trials = []
-    for number in sorted(finished | interrupted | failed):
-        if number in finished:
-            record = TrialRecord(number, "finished", columns=rows.get(number, {}))
-        elif number in failed:
-            details = store.failure(run_id, number)
-            record = TrialRecord(number, "failed", details=details)
-        else:
-            record = TrialRecord(number, "interrupted")
-        trials.append(record)
-    manifest = store.manifest()
-    known = {run.run_id: run.settings for run in (*manifest.others, *manifest.cells)}
-    settings = known[run_id].row() if run_id in known else {}
-    return RunDetails(
-        run_id=run_id,
-        experiment=store.experiment,
-        in_grid=any(run.run_id == run_id for run in manifest.cells),
-        varying=[axis for axis in manifest.axes if axis in settings],
-        settings=settings,
-        trials=trials,
-    )
 
 
 def is_machine_file(name: str) -> bool:

@@ -67,10 +67,12 @@ def run_ids(
         "seed": base_seed,
         "data": data_digest,
     }
-    if settings.record.names:
-        facts["records"] = [
-            _record_fact(name, recorders) for name in settings.record.names
-        ]
+    records: list[str | list[str]] = [*settings.record.names]
+    for place, name in enumerate(settings.record.names):
+        if name in recorders:
+            records[place] = [name.rpartition(":")[2], recorders[name]]
+    if records:
+        facts["records"] = records
     if start:
         facts["start"] = start
     without_length = dict(facts["settings"])
@@ -98,15 +100,6 @@ def changes_of(settings: Settings) -> dict[str, Any]:
     return settings.model_copy(update={"evaluate": plain}).model_dump(
         mode="json", exclude=_LABELS, exclude_defaults=True
     )
-
-
-def _record_fact(name: str, texts: Mapping[str, str]) -> str | list[str]:
-    """Return what counts of a recorder: its name, or of the user's own its function
-    and the text of its file.
-    """
-    if name not in texts:
-        return name
-    return [name.rpartition(":")[2], texts[name]]
 
 
 def _readable(settings: Settings) -> str:

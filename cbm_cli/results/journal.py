@@ -7,14 +7,13 @@ by its checksum, and no other line is lost with it.
 """
 
 import hashlib
-import json
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from functools import cached_property, lru_cache
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
@@ -22,7 +21,7 @@ import msgspec
 
 from cbm_cli.errors import CbmError, DamagedError
 from cbm_cli.grid.settings import Settings, TableSpec
-from cbm_cli.results.columns import Columns
+from cbm_cli.results.columns import Columns, Row
 from cbm_cli.results.writing import cannot_write, flush_folder, replacing
 
 WRITER = "run"  # in the names of temporary files of the one who may write
@@ -40,6 +39,8 @@ Name = Annotated[
     str, msgspec.Meta(pattern=r"\A[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,254}\Z")
 ]
 TrialKey = tuple[str, int]  # run-id and number
+# A curve or records, by column; numbers that are not finite, which JSON lacks, are text
+Table = dict[str, list]
 
 
 class Run(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
@@ -50,7 +51,7 @@ class Run(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     experiment: str = ""  # where runs of several are shown together
 
     @cached_property
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Row:
         """Every setting, by column of ``summary.csv``: the same columns for all
         runs.
         """
@@ -85,21 +86,31 @@ class Manifest(msgspec.Struct, frozen=True):
         """The settings that tell its cells apart, those of its table first."""
         return self.columns.axes(self.table)
 
-    def with_cells(
-        self, cells: Iterable[Run], table: TableSpec | None = None
-    ) -> "Manifest":
-        """Return the manifest with other cells, and another table if one is given."""
-        return msgspec.structs.replace(self, cells=[*cells], table=table or self.table)
+    def row_of(self, run_id: str) -> Row:
+        """Return the settings of a run, also of an earlier grid; none where they are
+        not known.
+        """
+        for run in (*self.cells, *self.others):
+            if run.run_id == run_id:
+                return run.settings.row()
+        return {}
+
+    def with_cells(self, cells: Iterable[Run]) -> "Manifest":
+        """Return the manifest with other cells."""
+        return msgspec.structs.replace(self, cells=[*cells])
 
 
 class LineHead(msgspec.Struct, omit_defaults=True):
-    """The facts of every trial."""
+    """The facts of every trial, and what tables show of it."""
 
     run_id: Name
     trial: Annotated[int, msgspec.Meta(ge=0)]
     state: Literal["finished", "failed"]
     seconds: float = 0.0
     files: dict[str, str] = {}  # the SHA-256 of machines next to the journal
+    seed: int = 0
+    made: dict[str, str | int] = {}  # the versions and the computer that ran it
+    row: Row = {}
 
     @property
     def finished(self) -> bool:
@@ -107,30 +118,15 @@ class LineHead(msgspec.Struct, omit_defaults=True):
         return self.state == "finished"
 
 
-class Row(LineHead):
-    """What tables show of a trial."""
-
-    seed: int = 0
-    made: dict[str, str | int] = {}  # the versions and the computer that ran it
-    row: dict[str, Any] = {}
-
-
-class Line(Row):
+class Line(LineHead):
     """All of a trial."""
 
     start: str = ""  # the SHA-256 of the machine file that it started from
-    curve: dict[
-        str, list
-    ] = {}  # by column; numbers that are not finite, which JSON lacks, are text
-    records: dict[str, list] = {}
+    curve: Table = {}
+    records: Table = {}
     machine: bytes = b""  # a compressed NPZ file; large ones are files
     best: bytes = b""
     details: str = ""  # why it failed
-
-
-_decoders: dict[type, Any] = {
-    kind: msgspec.json.Decoder(kind) for kind in (LineHead, Row, Line)
-}
 
 
 def _from_json(kind: type, fields: dict[str, Any]) -> Any:
@@ -141,13 +137,7 @@ def _from_json(kind: type, fields: dict[str, Any]) -> Any:
     """
     if kind is TableSpec:
         return TableSpec.model_construct(**fields)
-    return _settings_of(json.dumps(fields))
-
-
-@lru_cache(maxsize=4096)
-def _settings_of(text: str) -> Settings:
-    """Return the settings of a cell; manifests are read again and again."""
-    return Settings.from_manifest(json.loads(text))
+    return Settings.from_manifest(fields)
 
 
 def _as_json(record: Settings | TableSpec) -> dict[str, Any]:
@@ -156,7 +146,10 @@ def _as_json(record: Settings | TableSpec) -> dict[str, Any]:
     return record.model_dump(mode="json")
 
 
-_decoders[Manifest] = msgspec.json.Decoder(Manifest, dec_hook=_from_json)
+_decoders: dict[type, Any] = {
+    kind: msgspec.json.Decoder(kind, dec_hook=_from_json)
+    for kind in (LineHead, Line, Manifest)
+}
 
 
 def sealed(value: Any, indent: int = -1) -> bytes:
@@ -229,28 +222,19 @@ class Journal:
     def read(self) -> "Journal":
         """Read new lines; the file is opened only if it has changed."""
         try:
-            stamp = Stamp.of(self.path.stat())
+            if Stamp.of(self.path.stat()) != self._stamp:
+                with self.opened():
+                    pass
         except FileNotFoundError:
             self._forget()
-            return self
-        if stamp != self._stamp:
-            with suppress(FileNotFoundError):
-                self.open().close()
         return self
 
-    def open(self) -> BinaryIO:
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
         """Open the file, and note where the last sound line of each trial is."""
-        try:
-            stream = self.path.open("rb")
-        except FileNotFoundError:
-            self._forget()
-            raise
-        try:
+        with self.path.open("rb") as stream:
             self._read_from(stream)
-        except BaseException:
-            stream.close()
-            raise
-        return stream
+            yield stream
 
     def _read_from(self, stream: BinaryIO) -> None:
         stamp = Stamp.of(os.fstat(stream.fileno()))
@@ -285,19 +269,19 @@ class Journal:
         self.places[key] = Place(start=self._size, size=len(line))
         self.damaged.pop(key, None)
 
-    def lines(self, keys: Iterable[TrialKey], kind: type = Line) -> Iterator[Any]:
+    def lines(self, keys: Iterable[TrialKey]) -> Iterator[Line]:
         """Yield the lines of those trials that there are.
 
         Raises DamagedError for a line that was changed since it was noted.
         """
-        with suppress(FileNotFoundError), self.open() as stream:
+        with suppress(FileNotFoundError), self.opened() as stream:
             for key in keys:
                 place = self.places.get(key)
                 if place is None:
                     continue
                 stream.seek(place.start)
                 try:
-                    line = unsealed(stream.read(place.size), kind)
+                    line = unsealed(stream.read(place.size), Line)
                 except ValueError:
                     raise DamagedError(
                         f"{self.path}: was changed after it was written; cbm run "
@@ -329,6 +313,7 @@ class JournalWriter:
         `flush`.
         """
         with self._lock:
+            self._require_open()
             if not self._waiting:
                 self._flush_soon()
             self._waiting += sealed(line) + b"\n"
@@ -337,6 +322,10 @@ class JournalWriter:
         """Write nothing more, from any thread."""
         with self._lock:
             self._is_closed = True
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"{self._path}: written to without its lock")
 
     def _flush_soon(self) -> None:
         timer = threading.Timer(FLUSH_EVERY, self._flush_or_wait)
@@ -370,6 +359,7 @@ class JournalWriter:
                 return
             time.sleep(FLUSH_EVERY)
         with self._lock:
+            self._require_open()
             if not self._waiting:
                 return
             try:
@@ -408,7 +398,7 @@ class JournalWriter:
         """Write the journal again with the lines of these trials, in this order, if it
         differs.
         """
-        with suppress(FileNotFoundError), self.journal.open() as old:
+        with suppress(FileNotFoundError), self.journal.opened() as old:
             places = [self.journal.places[key] for key in keys]
             size = sum(place.size for place in places)
             if places == sorted(places) and size == old.seek(0, os.SEEK_END):

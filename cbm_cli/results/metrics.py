@@ -145,6 +145,11 @@ def measured(columns: Iterable[str]) -> list[str]:
     return during + afterwards
 
 
+def ranked(columns: Iterable[str]) -> list[str]:
+    """Return the metrics in ``summary.csv`` of which more or less is better."""
+    return [name for name in measured(columns) if Metric(name).better]
+
+
 def default_metric(frame: "pd.DataFrame") -> str | None:
     """Return the metric to show of ``summary.csv`` if none is named, or None if nothing
     was evaluated.
@@ -153,11 +158,9 @@ def default_metric(frame: "pd.DataFrame") -> str | None:
     machine: of the test part, or of the training part if some trials have no test part.
     """
     for name in _USUAL:
-        trials: dict[str, int] = {}
-        for part in ("test", "train", "valid"):
-            column = f"{part}_{name}_final"
-            if column in frame:
-                trials[f"{part}_{name}"] = int(frame[column].notna().sum())
-        if trials:
-            return max(trials, key=lambda metric: trials[metric])  # the first of equals
+        columns = [f"{part}_{name}_final" for part in ("test", "train", "valid")]
+        columns = [column for column in columns if column in frame]
+        if columns:
+            trials = frame[columns].notna().sum()
+            return str(trials.idxmax()).removesuffix("_final")  # the first of equals
     return None

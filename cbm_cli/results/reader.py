@@ -4,8 +4,8 @@ import math
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from re import ASCII, compile
@@ -17,14 +17,15 @@ import numpy as np
 from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.errors import CbmError, DamagedError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
+from cbm_cli.results.columns import Row
 from cbm_cli.results.journal import (
     FORMAT,
     Journal,
     Line,
     LineHead,
     Manifest,
-    Row,
     Stamp,
+    Table,
     TrialKey,
     unsealed,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 WHOLE = ("update", "epoch")  # columns of whole numbers, where they are whole
 HASH_DIGITS = 10  # of the end of a run-id
 MACHINES = ("machine", "best")  # kinds: the final one, and the best-valid one
+KEYS = ["experiment", "run_id", "trial", "seed"]  # the first columns of tables
 _NOT_FINITE = {"nan": None, "inf": math.inf, "-inf": -math.inf}  # which JSON lacks
 _STATE = compile(r"trial-(\d{3,})-([0-9a-f]{10})\.npz", ASCII)
 
@@ -62,9 +64,6 @@ class Store:
     """
 
     folder: Path
-    _manifests: dict[Stamp, Manifest] = field(
-        default_factory=dict, repr=False, compare=False
-    )  # the one that was last read
 
     @cached_property
     def journal(self) -> Journal:
@@ -83,22 +82,6 @@ class Store:
         """The file of the grid that was last run."""
         return self.folder / "manifest.json"
 
-    def check_format(self) -> None:
-        """Refuse results that another version of cbm wrote in another form, but no
-        damaged ones; CbmError.
-        """
-        try:
-            manifest = msgspec.json.decode(self.manifest_path.read_bytes())
-            has_other_form = manifest["format"] != FORMAT
-            writer = manifest["versions"]["cbm"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return
-        if has_other_form:
-            raise CbmError(
-                f"{self.folder}: was written by cbm {writer} in another form; use "
-                "that version, or run the grid again into another folder with -o"
-            )
-
     def manifest(self) -> Manifest:
         """Return the grid that was last run.
 
@@ -106,21 +89,14 @@ class Store:
         be read for another reason.
         """
         path = self.manifest_path
-        remedy = "cbm run with its grid writes it again and keeps finished trials"
         try:
-            stamp = Stamp.of(path.stat())
-            if stamp not in self._manifests:
-                self.check_format()
-                manifest = unsealed(path.read_bytes(), Manifest)
-                self._manifests.clear()
-                self._manifests[stamp] = manifest
-            return self._manifests[stamp]
-        except FileNotFoundError:
-            raise DamagedError(f"{path}: missing; {remedy}") from None
-        except (ValueError, TypeError):
-            raise DamagedError(f"{path}: damaged; {remedy}") from None
-        except OSError as error:
-            raise CbmError(f"{path}: cannot be read: {error.strerror}") from None
+            with named(path):
+                return _manifest_of(path, Stamp.of(path.stat()))
+        except (DamagedError, ValueError, TypeError):
+            raise DamagedError(
+                f"{path}: missing or damaged; cbm run with its grid writes it again "
+                "and keeps finished trials"
+            ) from None
 
     def manifest_if_sound(self) -> Manifest | None:
         """Return the grid that was last run; None if its file is missing or damaged."""
@@ -151,26 +127,22 @@ class Store:
         for problem in self.damaged().values():
             warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
         rows = [*self.rows(cells)]
-        found = pd.DataFrame(
-            rows, columns=None if rows else ["experiment", "run_id", "trial", "seed"]
-        )
-        shown = pd.DataFrame([*cells.values()], [*cells]).loc[found["run_id"]]
-        whole = pd.concat(
-            [found.iloc[:, :4], shown.set_index(found.index), found.iloc[:, 4:]], axis=1
-        )
-        return whole.astype(
-            {name: float for name in whole if len(whole) and whole[name].isna().all()}
-        )
+        if not rows:
+            return pd.DataFrame(columns=KEYS)
+        trials = pd.DataFrame(rows)
+        settings = pd.DataFrame([*cells.values()], [*cells]).loc[trials["run_id"]]
+        keys, values = trials[KEYS], trials.drop(columns=KEYS)
+        frame = pd.concat([keys, settings.set_index(trials.index), values], axis=1)
+        is_empty = frame.isna().all()
+        return frame.astype(dict.fromkeys(frame.columns[is_empty], float))
 
-    def rows(self, runs: Iterable[str]) -> Iterator[dict[str, Any]]:
+    def rows(self, runs: Iterable[str]) -> Iterator[Row]:
         """Yield the rows of the finished trials of runs, but for their settings."""
-        for line in self.journal.lines(self.finished_keys(runs), Row):
-            row = {
-                "experiment": self.experiment,
-                "run_id": line.run_id,
-                "trial": line.trial,
-                "seed": line.seed,
-            }
+        lines = self.lines()
+        for run_id, number in self.finished_keys(runs):
+            line = lines[run_id][number]
+            keys = self.experiment, run_id, number, line.seed
+            row: Row = dict(zip(KEYS, keys, strict=True))
             for name, value in line.row.items():
                 row[name] = _NOT_FINITE.get(value, value)
             row["seconds"] = line.seconds
@@ -204,12 +176,10 @@ class Store:
         numbers.
         """
         lines = self.lines()
-        keys = []
+        keys: list[TrialKey] = []
         for run_id in runs:
-            heads = lines.get(run_id, {})
-            keys += [
-                (run_id, trial) for trial in sorted(heads) if heads[trial].finished
-            ]
+            heads = sorted(lines.get(run_id, {}).items())
+            keys += [(run_id, number) for number, head in heads if head.finished]
         return keys
 
     def failed(self, run_id: str) -> frozenset[int]:
@@ -247,10 +217,8 @@ class Store:
         """Return the curves of trials of a run: update, epoch, <part>_<metric>, in nats
         per sample.
         """
-        keys = [(run_id, int(number)) for number in numbers]
-        lines = self.journal.lines(keys)
-        curves = [_frame(line.curve) for line in lines if line.curve]
-        if len(curves) < len(keys):
+        curves = self._frames("curve", run_id, numbers)
+        if any(curve.empty for curve in curves):
             raise IncompleteError(
                 f"{self.folder}: keeps no curves of {run_id}; repeat it in another "
                 "folder"
@@ -261,8 +229,13 @@ class Store:
         """Return what was recorded of trials of a run: update, then the columns of its
         recorders, if any.
         """
-        tables = (self.line(run_id, int(number)).records for number in numbers)
-        return [_frame(table or {"update": []}) for table in tables]
+        return self._frames("records", run_id, numbers)
+
+    def _frames(
+        self, kind: str, run_id: str, numbers: Iterable[int]
+    ) -> "list[pd.DataFrame]":
+        lines = [self.line(run_id, int(number)) for number in numbers]
+        return [_frame(getattr(line, kind) or {"update": []}) for line in lines]
 
     # Machines
 
@@ -277,10 +250,8 @@ class Store:
         if best:
             kind, ending = "best", ":best"
         name = self.folder.parent / f"{run_id}:{number}{ending}"
-        kinds = self.machines_in(line)
-        if kind not in kinds:
-            lack = "holds no best-valid machine" if kinds else "keeps no machine"
-            raise CbmError(f"{name}: {self.folder} {lack} of this trial")
+        if kind not in self.machines_in(line):
+            raise CbmError(f"{name}: {self.folder} does not keep this machine")
         if kind in line.files:
             name = self.machine_path(run_id, number, kind)
         return name, self.machine_of(line, kind)
@@ -308,7 +279,7 @@ class Store:
         """Return which machines of a trial are kept: the final ``machine``, and the
         ``best``-valid one.
         """
-        return [k for k in MACHINES if k in line.files or getattr(line, k)]
+        return [kind for kind in MACHINES if kind in line.files or getattr(line, kind)]
 
     def damage(self, line: LineHead) -> str:
         """Return what is damaged of the files of a finished trial, or nothing.
@@ -363,6 +334,30 @@ class Store:
         return read_sealed_npz(path) if path.is_file() else {}
 
 
+@lru_cache(maxsize=1024)
+def _manifest_of(path: Path, stamp: Stamp) -> Manifest:
+    """Return the manifest in a file with this stamp."""
+    check_format(path)
+    return unsealed(path.read_bytes(), Manifest)
+
+
+def check_format(path: Path) -> None:
+    """Refuse the manifest of results that another version of cbm wrote in another form,
+    but no damaged one; CbmError.
+    """
+    try:
+        manifest = msgspec.json.decode(path.read_bytes())
+        has_other_form = manifest["format"] != FORMAT
+        writer = manifest["versions"]["cbm"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return
+    if has_other_form:
+        raise CbmError(
+            f"{path.parent}: was written by cbm {writer} in another form; use that "
+            "version, or run the grid again into another folder with -o"
+        )
+
+
 @cache
 def versions() -> dict[str, Any]:
     """Return the versions that decide what a trial results in."""
@@ -374,7 +369,7 @@ def versions() -> dict[str, Any]:
     }
 
 
-def _frame(table: dict[str, list]) -> "pd.DataFrame":
+def _frame(table: Table) -> "pd.DataFrame":
     import pandas as pd
 
     columns = {}

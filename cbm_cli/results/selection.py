@@ -2,18 +2,17 @@
 best machines.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.settings import AXES, Data, TableSpec
+from cbm_cli.grid.settings import Data, TableSpec
 from cbm_cli.results.cells import (
     Cell,
     Cells,
@@ -24,9 +23,14 @@ from cbm_cli.results.cells import (
     make_cells,
     measure_asked,
 )
-from cbm_cli.results.columns import Columns, Key, Row, key_of
+from cbm_cli.results.columns import Columns, Key, Row, key_of, why_not_chosen
 from cbm_cli.results.journal import Manifest
-from cbm_cli.results.metrics import Metric, default_metric, measured
+from cbm_cli.results.metrics import (
+    Metric,
+    default_metric,
+    ranked,
+    valid_metric,
+)
 from cbm_cli.results.reader import Store
 from cbm_cli.text import did_you_mean, text_of
 
@@ -36,9 +40,6 @@ if TYPE_CHECKING:
 # settings with a value, or several between commas; of one that is given twice, either
 # value
 Wanted = Sequence[tuple[str, str]]
-_COMMA = re.compile(
-    r",(?![^\[(]*[\])])"
-)  # between values, not in brackets as in hidden=[500, 500]
 
 
 class Choosing(NamedTuple):
@@ -58,46 +59,41 @@ def select_cells(manifests: Sequence[Manifest], wanted: Wanted) -> list[Manifest
     unknown or does not vary, and for a value that no cell of any manifest has.
     """
     columns = Columns([run.row for manifest in manifests for run in manifest.cells])
-    tests: dict[Key, set[str]] = {}
+    selected = list(manifests)
+    texts: dict[Key, list[str]] = defaultdict(list)
     for name, value in wanted:
         named = tuple(columns.named(name, "--select", several=True))
-        tests.setdefault(named, set()).update(_texts_of(name, value, named, columns))
-    selected = list(manifests)
-    for named, texts in tests.items():
-        selected = [
-            manifest.with_cells(
-                run for run in manifest.cells if _shared(run.row, named) in texts
-            )
-            for manifest in selected
-        ]
+        values = dict.fromkeys(_value_of(row, named) for row in columns.rows)
+        texts[named] += _texts_of(name, value, values)
+    for named, selection in texts.items():
+        for place, manifest in enumerate(selected):
+            runs = manifest.cells
+            runs = [run for run in runs if _value_of(run.row, named) in selection]
+            selected[place] = manifest.with_cells(runs)
     return selected
 
 
-def _shared(row: Row, columns: Sequence[str]) -> str | None:
-    """Return the value of all columns of a setting as text; None if they differ."""
-    texts = set(key_of(row, columns))
-    return texts.pop() if len(texts) == 1 else None
+def _value_of(row: Row, columns: Sequence[str]) -> str:
+    """Return the value of a setting as text; of several columns their values."""
+    return " ".join(dict.fromkeys(key_of(row, columns)))
 
 
-def _texts_of(
-    name: str, value: str, named: Sequence[str], columns: Columns
-) -> set[str]:
+def _texts_of(name: str, value: str, values: Collection[str]) -> list[str]:
     """Return the values, as cells have them, that ``value`` lists between commas."""
-    there = {_shared(row, named) for row in columns.rows} - {None}
-    if value in there:
-        return {value}
-    texts: set[str] = set()
-    for part in _COMMA.split(value):
+    if value in values:
+        return [value]
+    texts = []
+    for part in value.split(","):
         text = part.strip()
-        if text not in there:
+        if text not in values:
             with suppress(ValueError):
                 text = text_of(float(text))
-        if text not in there:
-            known = ", ".join(columns.texts(named[0]))
+        if text not in values:
             raise CbmError(
-                f"--select {name}={part.strip()}: no such value; there are {known}"
+                f"--select {name}={part.strip()}: no such value; there are "
+                f"{', '.join(values)}"
             )
-        texts.add(text)
+        texts.append(text)
     return texts
 
 
@@ -110,8 +106,9 @@ def choosing_of(
     """Return what is to be chosen: as options say, with no names none, else as the
     grid's table says.
     """
-    if names is None and (own := table.choose):
-        return Choosing(own, by or table.by or "valid", "--" if by else "table.")
+    if names is None and table.choose:
+        place = "--" if by else "table."
+        return Choosing(table.choose, by or table.by or "valid", place)
     if by and not names:
         raise CbmError(f"--by {by}: has no effect without --choose SETTING")
     return Choosing(names, by or "valid", "--") if names else None
@@ -126,81 +123,77 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     wins. Where the cells show values at the best validation value, the best validation
     value decides.
     """
-    columns_of, option = cells.columns, f"{choosing.place}choose"
-    names = list(choosing.names)
-    if choosing.place == "table.":
-        names = columns_of.varying(columns_of.of_settings(names))
-        if not names:  # --set or --select has left one value
-            return cells
-    columns: list[str] = []
-    for name in names:
-        columns += columns_of.named(name, option, several=True)
-    if any(column.split("_")[0] == "data" for column in columns):
-        raise CbmError(
-            f"{option} {' '.join(names)}: likelihoods of different data cannot be "
-            "compared"
-        )
-    others = [name for name in columns_of.names if name not in columns]
-    measure, rivals = _deciding(cells, choosing), dict[Key, list[Cell]]()
+    chosen = _chosen_columns(cells.columns, choosing)
+    if not chosen:
+        return cells
+    place = f"{choosing.place}choose {' '.join(choosing.names)}"
+    problem = why_not_chosen(chosen)
+    if problem:
+        remedy = "choose other settings, or write --choose none"
+        raise CbmError(f"{place}: {problem}; {remedy}")
+    remaining = [column for column in cells.columns.names if column not in chosen]
+    measure = _deciding(cells, choosing)
+    rivals: dict[Key, list[Cell]] = defaultdict(list)
     for cell in cells:
-        rivals.setdefault(key_of(cell.row, others), []).append(cell.measured(measure))
+        rivals[key_of(cell.row, remaining)].append(cell.measured(measure))
     if len(rivals) == len(cells.cells):
-        also = ", ".join(columns_of.varying(others))
-        told = (
-            f"every value goes with its own of {also}; choose those that belong "
-            "together, too"
+        also = ", ".join(cells.columns.varying(remaining))
+        raise CbmError(
+            f"{place}: every value goes with its own of {also}; choose those that "
+            "belong together, too"
         )
-        raise CbmError(f"{option} {' '.join(names)}: {told}")
-    axes: dict[str, Any] = {axis: getattr(cells.manifest.table, axis) for axis in AXES}
-    axes = {
-        axis: tuple(name for name in columns_of.of_settings(its) if name not in columns)
-        for axis, its in axes.items()
-    }
-    table = cells.manifest.table.model_copy(
-        update=axes | {"statistic": cells.measure.statistic}
-    )
-    chosen = [_winner(its, columns).measured(cells.measure) for its in rivals.values()]
-    manifest = cells.manifest.with_cells((cell.run for cell in chosen), table)
-    return replace(cells, manifest=manifest, cells=chosen)
+    winners = [_winner(group, chosen) for group in rivals.values()]
+    shown = [winner.measured(cells.measure) for winner in winners]
+    manifest = cells.manifest.with_cells(cell.run for cell in shown)
+    return replace(cells, manifest=manifest, cells=shown)
+
+
+def _chosen_columns(columns: Columns, choosing: Choosing) -> list[str]:
+    """Return the columns to choose; none of a grid's where --set or --select has left
+    one value.
+    """
+    if choosing.place == "table.":
+        return columns.varying(columns.of_settings(choosing.names))
+    chosen: list[str] = []
+    for name in choosing.names:
+        chosen += columns.named(name, "--choose", several=True)
+    return chosen
 
 
 def _deciding(cells: Cells, choosing: Choosing) -> Measure:
-    """The measure that decides: the cells' metric on another part; if it has no best,
-    the usual metric.
+    """Return the measure that decides: the cells' metric on another part; if it has no
+    best, the usual metric.
     """
-    (metric, scale, statistic), frame = cells.measure, cells.trials.frame
+    metric, scale, statistic = cells.measure
+    frame = cells.trials.frame
     if not metric.better:
-        metric, statistic = (
-            Metric(cells.manifest.table.metric or default_metric(frame) or ""),
-            "max",
+        metric = Metric(cells.manifest.table.metric or default_metric(frame) or "")
+        statistic = "max"
+    name = choosing.by + metric.column.removeprefix(metric.part)
+    deciders = ranked(frame)
+    if name not in deciders:
+        hint = ""
+        if choosing.by == "valid":
+            hint = "; hold_out: 0.2 below data makes a valid part"
+        listed = ", ".join(deciders) or "nothing that could decide"
+        raise CbmError(
+            f"{choosing.place}by {choosing.by}: the results hold no {name}; there is "
+            f"{listed}{hint}"
         )
-    name, known = (
-        f"{choosing.by}{metric.column.removeprefix(metric.part)}",
-        measured(frame),
-    )
-    if name not in known or not metric.better:
-        there = (
-            ", ".join(one for one in known if Metric(one).better)
-            or "nothing that could decide"
-        )
-        hint = (
-            "; hold_out: 0.2 below data makes a valid part"
-            if choosing.by == "valid"
-            else ""
-        )
-        told = f"the results hold no {name}; there is {there}{hint}"
-        raise CbmError(f"{choosing.place}by {choosing.by}: {told}")
-    best = statistic == "best-valid" and choosing.by == "valid"
-    return Measure(Metric(name), scale, "max" if best else statistic)
+    if choosing.by == "valid" and statistic == "best-valid":
+        statistic = "max"
+    return Measure(Metric(name), scale, statistic)
 
 
 def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
-    """The best of cells, with the values of some settings as its choice."""
-    sign = rivals[0].measure.metric.better
-    means = [np.nan_to_num(sign * cell.mean, nan=-np.inf) for cell in rivals]
-    finished = [len(finite(cell.value)) == cell.n > 0 for cell in rivals]
-    places = range(len(rivals))
-    best = rivals[max(places, key=lambda place: (finished[place], means[place]))]
+    """Return the best of cells, with the values of some settings as its choice."""
+
+    def rank(cell: Cell) -> tuple[bool, float]:
+        is_finite = len(finite(cell.value)) == cell.n > 0
+        gain = cell.measure.metric.better * cell.mean
+        return is_finite, float(np.nan_to_num(gain, nan=-np.inf))
+
+    best = max(rivals, key=rank)
     choice = Picked(
         values={column: best.row[column] for column in columns},
         measure=best.measure,
@@ -212,21 +205,19 @@ def _winner(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
 
 
 def _is_at_end(best: Cell, rivals: Sequence[Cell], column: str) -> bool:
-    """Whether the best value is the lowest or the highest of three numbers or more."""
-    numbers = {_number_of(cell, column) for cell in rivals}
-    if None in numbers or len(numbers) < 3:
-        return False
-    return _number_of(best, column) in (min(numbers), max(numbers))
-
-
-def _number_of(cell: Cell, column: str) -> Any:
-    """Return a number, also the first one of a learning rate that changes; None for
-    other values.
+    """Whether the best value is the lowest or the highest of three numbers or more; of
+    a learning rate that changes, the first number counts.
     """
-    number = cell.row[column]
-    if column == "learning_rate" and not isinstance(number, int | float):
-        return cell.settings.learning_rate.start
-    return number if isinstance(number, int | float) else None
+    numbers = {}
+    for cell in rivals:
+        number = cell.row[column]
+        if column == "learning_rate":
+            number = cell.settings.learning_rate.start
+        if not isinstance(number, int | float):
+            return False
+        numbers[cell] = number
+    different = sorted({*numbers.values()})
+    return len(different) > 2 and numbers[best] in (different[0], different[-1])
 
 
 # The cells of experiments
@@ -255,27 +246,25 @@ def read_cells(
         No trial is finished.
     """
     manifests = select_cells([store.manifest() for store in stores], select)
-    lost: CbmError | None = None
+    problems: list[CbmError] = []
     for store, manifest in zip(stores, manifests, strict=True):
-        frame = store.summary()
-        if select:
-            frame = frame[frame["run_id"].isin([run.run_id for run in manifest.cells])]
-        if frame.empty or not manifest.cells:
-            lost = lost or (
-                store.nothing_yet() if manifest.cells or not select else None
-            )
+        if not manifest.cells:
             continue
-        cells = make_cells(Trials(frame, store), manifest, Measure(Metric("")))
+        frame = store.summary()
+        frame = frame[frame["run_id"].isin([run.run_id for run in manifest.cells])]
+        if frame.empty:
+            problems.append(store.nothing_yet())
+            continue
+        cells = make_cells(Trials(frame, store), manifest)
         try:
-            yield with_measure(
-                cells, choosing_of(manifest.table, choose, by), metric, statistic
-            )
+            choosing = choosing_of(manifest.table, choose, by)
+            yield with_measure(cells, choosing, metric, statistic)
         except CbmError as error:  # of what is asked, which other experiments may have
-            lost = lost or CbmError(
-                f"{store.experiment}: " * (len(stores) > 1) + str(error)
-            )
-    if lost:  # after the others are shown
-        raise lost
+            if len(stores) > 1:
+                error = CbmError(f"{store.experiment}: {error}")
+            problems.append(error)
+    if problems:  # after the others are shown
+        raise problems[0]
 
 
 def with_measure(
@@ -288,9 +277,8 @@ def with_measure(
     if any are chosen.
     """
     measure = measure_asked(cells.trials, cells.manifest.table, metric, statistic)
-    cells = replace(
-        cells, measure=measure, cells=[cell.measured(measure) for cell in cells]
-    )
+    measured_cells = [cell.measured(measure) for cell in cells]
+    cells = replace(cells, measure=measure, cells=measured_cells)
     return choose_values(cells, choosing) if choosing else cells
 
 
@@ -323,23 +311,24 @@ def best_machines(
     compared by it; on other parts, or for another ``metric``, the machines at the end
     of training by its final value. The part that is usually shown comes first, a
     validation part before it. The machine is None where every trial on a data set has
-    diverged. ``manifest`` is the store's with some of its cells, by default with all.
+    diverged. Values on other numbers of rows, by ``evaluate.rows``, are not compared.
+    ``manifest`` is the store's with some of its cells, by default with all.
     """
     frame, manifest = store.summary(), manifest or store.manifest()
     if frame.empty:
         raise store.nothing_yet()
-    sets: dict[Data, list[Cell]] = {}
-    for cell in make_cells(Trials(frame, store), manifest, Measure(Metric(""))):
-        sets.setdefault(cell.settings.data, []).append(cell)
-    titles = _titles_of(sets)
+    sets: dict[tuple[Data, int | None], list[Cell]] = defaultdict(list)
+    for cell in make_cells(Trials(frame, store), manifest):
+        sets[cell.settings.data, cell.settings.evaluate.rows].append(cell)
+    titles = _titles_of([cells[0].row for cells in sets.values()])
     machines: list[BestMachine] = []
-    for data, cells in sets.items():
+    for title, cells in zip(titles, sets.values(), strict=True):
         rows = np.concatenate([cell.rows for cell in cells])
         if not rows.size:
             continue
-        for measure in _measures_of_best(frame.iloc[rows], manifest, metric):
+        for measure in _measures_of_best(frame.iloc[rows], manifest.table, metric):
             shown = [cell.measured(measure) for cell in cells]
-            machines.append(_best_of(store, shown, titles[data], manifest.axes))
+            machines.append(_best_of(store, shown, title, manifest.axes))
     if not any(machine.machine for machine in machines):
         raise IncompleteError(
             f"{store.folder}: every trial has diverged; no machine is the best"
@@ -347,21 +336,19 @@ def best_machines(
     return machines
 
 
-def _titles_of(sets: Iterable[Data]) -> dict[Data, str]:
-    """Return the title of each data set, with its fields where several share one:
-    ``rows (hold_out 0.2)``.
+def _titles_of(sets: Sequence[Row]) -> Iterator[str]:
+    """Yield the title of each data set, with what tells its rows apart where several
+    share one: ``rows (hold_out 0.2)``.
     """
-    titles: dict[Data, str] = {}
-    for data in sets:
-        alike = [other for other in sets if other.title == data.title]
-        fields = [other.model_dump() for other in alike]
-        names = dict.fromkeys(name for of_data in fields for name in of_data)
-        rows = [{name: of_data.get(name) for name in names} for of_data in fields]
-        apart = Columns(rows).apart()
-        own = data.model_dump()
-        words = [f"{name} {text_of(own.get(name)) or 'none'}" for name in apart]
-        titles[data] = f"{data.title} ({', '.join(words)})" if words else data.title
-    return titles
+    for row in sets:
+        title = row["data"]
+        alike = Columns([other for other in sets if other["data"] == title])
+        fields = [name for name in row if name.startswith(("data_", "evaluate_rows"))]
+        words = []
+        for field in alike.apart((), fields):
+            value = text_of(row[field]) or "none"
+            words.append(f"{field.removeprefix('data_')} {value}")
+        yield f"{title} ({', '.join(words)})" if words else title
 
 
 def _best_of(
@@ -370,16 +357,15 @@ def _best_of(
     """Return the machine of the trial with the best value in cells of one data set."""
     measure = cells[0].measure
     metric = measure.metric
-    candidates = [
-        (value, cell, trial)
-        for cell in cells
-        for trial, value in cell.values.items()
-        if np.isfinite(value)
-    ]
-    if not candidates:
+    values: dict[tuple[Cell, int], float] = {}
+    for cell in cells:
+        for trial, value in cell.values.items():
+            if np.isfinite(value):
+                values[cell, trial] = value
+    if not values:
         return BestMachine(data, metric.part, machine=None, metric=metric.column)
     best_of = max if metric.better > 0 else min
-    value, cell, trial = best_of(candidates, key=itemgetter(0))
+    cell, trial = best_of(values, key=values.__getitem__)
     line = store.line(cell.run_id, trial)
     at_best = measure.statistic == "max" and "best" in store.machines_in(line)
     path, _ = store.machine(cell.run_id, trial, at_best)
@@ -390,52 +376,38 @@ def _best_of(
         metric=metric.column,
         run_id=cell.run_id,
         trial=trial,
-        value=value,
+        value=values[cell, trial],
         when="best validation" if at_best else "end of training",
         settings={axis: text_of(cell.row[axis]) for axis in axes},
     )
 
 
 def _measures_of_best(
-    frame: "pd.DataFrame", manifest: Manifest, asked: str | None
+    frame: "pd.DataFrame", table: TableSpec, metric: str | None
 ) -> list[Measure]:
-    """The measures that decide which machine is the best, one for each part that was
-    evaluated.
+    """Return the measures that decide which machine is the best, one for each part that
+    was evaluated.
     """
-    known = measured(frame)
-    ranked = [name for name in known if Metric(name).better]
-    if asked and asked not in known:
-        raise CbmError(
-            f"--metric: the results have no {asked}{did_you_mean(asked, known)}"
-        )
-    if asked and asked not in ranked:
-        told = f"neither more nor less of it is better; there are {', '.join(ranked)}"
-        raise CbmError(f"--metric {asked}: {told}")
-    valued = [
-        name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked
-    ]
-    curves = [name for name in valued if f"{name}_final" in frame]
-    watched = next((name for name in curves if Metric(name).part == "valid"), None)
-    usual = [
-        name
-        for name in (asked, watched, manifest.table.metric, default_metric(frame))
-        if name
-    ]
-    first = next((name for name in usual if name in valued), next(iter(usual), None))
-    if first not in ranked:
+    comparable = ranked(frame)
+    if metric and metric not in comparable:
+        hint = did_you_mean(metric, comparable)
+        raise CbmError(f"--metric {metric}: is nothing that has a best value{hint}")
+    filled = ranked(frame.dropna(axis=1, how="all"))
+    curves = [name for name in filled if f"{name}_final" in frame]
+    watched = valid_metric(curves)
+    first = metric or watched
+    if not first and table.metric in filled:
+        first = table.metric
+    first = first or default_metric(frame)
+    if first is None:
         raise IncompleteError("nothing was evaluated that has a best value")
-    base = first.removeprefix(Metric(first).part)
-    others = (
-        []
-        if asked
-        else [
-            name
-            for part in ("test", "train", "valid")
-            if (name := part + base) in curves
-        ]
-    )
-    names = dict.fromkeys([first, *others])
-    return [
-        Measure(Metric(name), statistic="max" if name == watched else "final")
-        for name in names
-    ]
+    names = {first: None}
+    if not metric:
+        quantity = first.removeprefix(Metric(first).part)
+        parts = [f"{part}{quantity}" for part in ("test", "train", "valid")]
+        names |= dict.fromkeys(name for name in parts if name in curves)
+    measures = []
+    for name in names:
+        statistic = "max" if name == watched else "final"
+        measures.append(Measure(Metric(name), statistic=statistic))
+    return measures

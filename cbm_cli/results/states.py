@@ -21,11 +21,10 @@ from cbm_cli.arrays import content_of, npz_of, read_npz
 from cbm_cli.errors import CbmError, DamagedError
 from cbm_cli.kernels.machine import State
 from cbm_cli.kernels.memory import aligned
-from cbm_cli.results.outcome import MachineArrays, Progress
+from cbm_cli.results.outcome import GROUPS, Progress
 
 _LENGTH = (64).to_bytes(2, "little")  # of the comment of an archive: a SHA-256
 _SEAL_BYTES = len(_LENGTH) + 64
-_GROUPS = ("best_machine", "pending", "pretrained")  # of arrays of a state
 
 
 @contextmanager
@@ -52,9 +51,8 @@ def read_checked(path: Path, digest: str) -> bytes:
     """
     with named(path):
         content = content_of(path)
-        found = hashlib.sha256(content).hexdigest()
-    if found != digest:
-        raise DamagedError(f"{path}: was cut short or changed after it was written")
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise DamagedError(f"{path}: was cut short or changed after it was written")
     return content
 
 
@@ -126,25 +124,21 @@ def _progress_of(arrays: Mapping[str, NDArray], start: str) -> Progress | None:
     facts: dict[str, Any] = json.loads(str(arrays["facts"]))
     if facts.pop("start") != start:
         return None
-    state: dict[str, Any] = {}
-    groups: dict[str, MachineArrays] = {group: {} for group in _GROUPS}
+    groups: dict[str, Any] = {group: {} for group in ("state", *GROUPS)}
     for key, array in arrays.items():
         group, _, name = key.partition(".")
-        if group == "state":
-            state[name] = aligned(array)
-        elif name:
+        if name:
             groups[group][name] = array
+    state: dict[str, Any] = groups.pop("state")
     if not all(array.size for array in state.values()):
         raise ValueError("kernels do not expect empty arrays")
+    state = {name: aligned(array) for name, array in state.items()}
     # Whole numbers: counts may exceed 2^24
     state["rounds"] = arrays["state.rounds"].astype(np.int64)
     facts["recorded"] = tuple(facts["recorded"])
-    return Progress(
-        State(**state),
-        curve=arrays["curve"].tolist(),
-        records=[arrays["records"]] if arrays["records"].size else [],
-        best_machine=groups["best_machine"] or None,
-        pending=groups["pending"],
-        pretrained=groups["pretrained"],
-        **facts,
-    )
+    curve = arrays["curve"].tolist()
+    progress = Progress(State(**state), curve=curve, **groups, **facts)
+    progress.best_machine = progress.best_machine or None
+    if arrays["records"].size:
+        progress.records = [arrays["records"]]
+    return progress

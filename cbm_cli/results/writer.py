@@ -13,8 +13,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from itertools import count, repeat
 from pathlib import Path
@@ -22,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+from msgspec.structs import replace
 
 from cbm_cli.arrays import npz_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.results import writing
 from cbm_cli.results.checked import CheckedMachines
-from cbm_cli.results.columns import Columns
+from cbm_cli.results.columns import Columns, Row
 from cbm_cli.results.journal import (
     FORMAT,
     WRITER,
@@ -36,12 +34,18 @@ from cbm_cli.results.journal import (
     Line,
     Manifest,
     Run,
+    Table,
+    TrialKey,
     sealed,
 )
 from cbm_cli.results.outcome import MachineArrays, Outcome, Progress
-from cbm_cli.results.reader import WHOLE, Store, versions
+from cbm_cli.results.reader import KEYS, WHOLE, Store, check_format, versions
 from cbm_cli.results.states import state_file
-from cbm_cli.results.writing import cannot_write
+from cbm_cli.results.writing import (
+    cannot_write,
+    write_atomically,
+    write_if_changed,
+)
 from cbm_cli.text import not_computed
 
 if TYPE_CHECKING:
@@ -54,8 +58,6 @@ _LOCK = ".cbm-lock"
 _SOFT_LOCK = ".cbm-lock-held"
 _HOLDER = ".cbm-writer"
 _PART = f".cbm-{WRITER}-*.part"  # what is being written; nobody else has such names
-_write = partial(writing.write_atomically, writer=WRITER)
-_write_if_changed = partial(writing.write_if_changed, writer=WRITER)
 
 
 # One writer at a time
@@ -87,10 +89,17 @@ class Lock:
         if not self.is_held:
             raise RuntimeError(f"{self.folder}: written to without its lock")
 
-    def keep_rows(self, path: Path, content: bytes) -> None:
-        """Write rows that a caller from Python has trained on."""
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a file."""
         self.require()
-        _write_if_changed(path, content)
+        write_atomically(path, content, writer=WRITER)
+
+    def write_if_changed(
+        self, path: Path, content: bytes, at_once: bool = True
+    ) -> None:
+        """Write a file, unless it has this content; ``at_once`` as of `replacing`."""
+        self.require()
+        write_if_changed(path, content, at_once, writer=WRITER)
 
     def set_aside(self, path: Path) -> Path:
         """Rename a file whose checksum has failed; return its new name."""
@@ -109,7 +118,7 @@ class Lock:
         """Let nothing be written from now on."""
         if self.checked and self.checked.checks:
             with suppress(CbmError):  # then the next start reads machines again
-                _write_if_changed(self.checked.path, self.checked.content())
+                self.write_if_changed(self.checked.path, self.checked.content())
         for writer in self._writers.values():
             writer.journal.close()
         self.is_held = False
@@ -141,7 +150,8 @@ def locked(folder: Path) -> Iterator[Lock]:
     lock = Lock(folder)
     try:
         _remove_parts(folder)
-        _write(holder, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        writer = f"process {os.getpid()} on {socket.gethostname()}"
+        lock.write(holder, writer.encode())
         yield lock
     finally:
         lock.release()
@@ -224,8 +234,7 @@ class Writer:
         start : str
             The SHA-256 of the machine file that the trial started from.
         """
-        self.lock.require()
-        row: dict[str, Any] = {f"n_{part}": n for part, n in outcome.rows.items()}
+        row: Row = {f"n_{part}": n for part, n in outcome.rows.items()}
         row |= outcome.summary()
         row["diverged"] = outcome.diverged
         row["epochs_to_convergence"] = outcome.converged
@@ -247,7 +256,7 @@ class Writer:
         end = outcome.end if course else None
         if end:
             arrays = replace(end, seconds=0.0).arrays(start)
-            _write(state, state_file(arrays, small=True))
+            self.lock.write(state, state_file(arrays, small=True))
         self.journal.append(line)
         if not end and state.exists():
             # A finished trial needs no state, once it is on disk. If that fails now, it
@@ -266,16 +275,15 @@ class Writer:
         if len(content) < SMALL:
             setattr(line, kind, zlib.compress(content))
             return
-        _write(self.store.machine_path(line.run_id, line.trial, kind), content)
+        self.lock.write(self.store.machine_path(line.run_id, line.trial, kind), content)
         line.files[kind] = hashlib.sha256(content).hexdigest()
         if self.lock.checked:
             self.lock.checked.note(self.store, line)
 
     def replace_columns(
-        self, run_id: str, number: int, new: Mapping[str, Any], old: Iterable[str] = ()
+        self, run_id: str, number: int, new: Row, old: Iterable[str] = ()
     ) -> None:
         """Add columns to the row of a finished trial, in place of ``old`` ones."""
-        self.lock.require()
         line = self.store.line(run_id, number)
         for name in old:
             line.row.pop(name, None)
@@ -285,7 +293,6 @@ class Writer:
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
         """Write what went wrong in a trial."""
-        self.lock.require()
         self.journal.append(Line(run_id, number, "failed", details=details))
 
     def write_progress(
@@ -294,9 +301,8 @@ class Writer:
         """Write the state of an unfinished trial; ``course`` and ``start`` as for
         `write`.
         """
-        self.lock.require()
         path = self.store.state_path(course, run_id, number)
-        _write(path, state_file(progress.arrays(start)))
+        self.lock.write(path, state_file(progress.arrays(start)))
 
     def write_pretrained(
         self, pretraining: str, number: int, machine: MachineArrays
@@ -304,10 +310,9 @@ class Writer:
         """Write the layers that a trial has pre-trained, for all trials that share
         them.
         """
-        self.lock.require()
         path = self.store.layers_path(pretraining, number)
         if machine and not path.is_file():
-            _write(path, state_file(machine))
+            self.lock.write(path, state_file(machine))
 
     def write_manifest(
         self,
@@ -327,23 +332,26 @@ class Writer:
         """
         from cbm_cli.kernels.computer import computer
 
-        self.lock.require()
+        before = self.store.manifest_if_sound()
         others: list[Run] = []
         courses = dict(run_ids)
-        before = self.store.manifest_if_sound()
         if before:
-            kept = self.store.lines().keys() - {*run_ids}
+            kept = self.store.lines().keys() - run_ids.keys()
             runs = (*before.others, *before.cells)
             others = [run for run in runs if run.run_id in kept]
             for run_id, course in before.courses.items():
                 if run_id in kept:
                     courses[run_id] = course
-        bounds: dict[str, set[float | None]] = defaultdict(set)
+        bounds: dict[str, set[float]] = defaultdict(set)
         digests: dict[str, set[str]] = defaultdict(set)
-        for spec in {cell.data: None for cell in experiment.cells}:
+        for spec in dict.fromkeys(cell.data for cell in experiment.cells):
             # Sizes of one set share a title
-            bounds[spec.title].add(datasets[spec].upper_bound)
+            bounds[spec.title].add(datasets[spec].upper_bound or 0.0)
             digests[spec.title].add(datasets[spec].digest)
+        upper_bounds = {}
+        for title, values in bounds.items():
+            if len(values) == 1 and any(values):
+                upper_bounds[title] = max(values)
         manifest = Manifest(
             format=FORMAT,
             versions=versions() | {"scipy": version("scipy")},
@@ -355,19 +363,18 @@ class Writer:
             cells=[*map(Run, run_ids, experiment.cells)],
             others=others,
             courses=courses,
-            upper_bounds=_only_ones(bounds),
+            upper_bounds=upper_bounds,
             digests={title: sorted(some) for title, some in digests.items()},
             grid_folder=str(folder.resolve()),
             machine={"system": platform.platform(), "python": platform.python_version()}
             | computer(),
         )
-        _write_if_changed(self.store.manifest_path, sealed(manifest, indent=1))
+        self.lock.write_if_changed(self.store.manifest_path, sealed(manifest, indent=1))
 
     def export(self) -> None:
         """Write ``summary.csv``, and the curves and records of each run, for others to
         read.
         """
-        self.lock.require()
         self.journal.flush()
         if self._is_exported():
             return
@@ -393,69 +400,56 @@ class Writer:
         keys = self.store.finished_keys([run_id])
         lines = [*self.store.journal.lines(keys)]
         for folder, kind in EXPORTS.items():
-            tables = {line.trial: getattr(line, kind) for line in lines}
-            tables = {trial: table for trial, table in tables.items() if table}
-            if not tables:
-                continue
-            names = {name: None for table in tables.values() for name in table}
+            names: dict[str, None] = {"trial": None}
+            for line in lines:
+                names |= dict.fromkeys(getattr(line, kind))
             rows: list[tuple] = []
-            for trial, table in tables.items():
-                columns = [table.get(name, repeat("")) for name in names]
-                rows += zip(repeat(trial), *columns, strict=False)
-            path = self.store.folder / folder / f"{run_id}.csv"
-            _write_if_changed(path, _csv_of(["trial", *names], rows), at_once=False)
+            for line in lines:
+                if getattr(line, kind):
+                    table: dict[str, Any] = {"trial": repeat(line.trial)}
+                    table |= getattr(line, kind)
+                    columns = [table.get(name, repeat("")) for name in names]
+                    rows += zip(*columns, strict=False)
+            if rows:
+                path = self.store.folder / folder / f"{run_id}.csv"
+                content = _csv_of(names, rows)
+                self.lock.write_if_changed(path, content, at_once=False)
 
     def _export_summary(self) -> None:
         cells = {run.run_id: run.row for run in self.store.manifest().cells}
-        columns = Columns([*cells.values()])
-        settings = {"run_id", *columns.names}
         rows = [*self.store.rows(cells)]
-        names = dict.fromkeys(
-            ["experiment", "run_id", "trial", "seed", *columns.varying()]
-        )
+        names = dict.fromkeys([*KEYS, *Columns([*cells.values()]).varying()])
         for row in rows:
-            names |= dict.fromkeys(name for name in row if name not in settings)
+            names |= dict.fromkeys(row)
         lines = []
         for row in rows:
             values = cells[row["run_id"]] | row
             lines.append([not_computed(values.get(name)) for name in names])
-        _write(self.store.folder / "summary.csv", _csv_of(names, lines))
+        self.lock.write(self.store.folder / "summary.csv", _csv_of(names, lines))
 
     def finish(self) -> None:
         """Write the exports, and the journal in the grid's order, without lines that no
         longer count.
         """
-        self.lock.require()
         self.journal.flush(tries=3)
         lines = self.store.lines()
         in_grid = [run.run_id for run in self.store.manifest().cells]
-        runs = [
-            run for run in dict.fromkeys([*in_grid, *sorted(lines)]) if run in lines
-        ]
-        self.journal.rewrite(
-            (run, number) for run in runs for number in sorted(lines[run])
-        )
+        keys: list[TrialKey] = []
+        for run_id in dict.fromkeys([*in_grid, *sorted(lines)]):
+            keys += [(run_id, number) for number in sorted(lines.get(run_id, ()))]
+        self.journal.rewrite(keys)
         self.export()
 
 
 def check_place(store: Store) -> None:
     """Raise CbmError where something else is than results of this cbm."""
-    store.check_format()
+    check_format(store.manifest_path)
     for name in (*FOLDERS, *EXPORTS):
         path = store.folder / name
         if path.exists() and not path.is_dir():
             raise CbmError(
                 f"{path}: is a file where results need a folder; move it away"
             )
-
-
-def _only_ones(sets: Mapping[str, set[float | None]]) -> dict[str, float]:
-    """Return the values of sets that hold one value, which is not None."""
-    values = {}
-    for name, numbers in sets.items():
-        if len(numbers) == 1:
-            values[name] = numbers.pop()
-    return {name: number for name, number in values.items() if number}
 
 
 def _changed(path: Path) -> int:
@@ -471,7 +465,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def by_column(columns: Sequence[str], rows: np.ndarray | None) -> dict[str, list]:
+def by_column(columns: Sequence[str], rows: np.ndarray | None) -> Table:
     """Return the rows of a curve or of records by column, as a line holds them; nothing
     without rows.
 

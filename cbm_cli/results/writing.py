@@ -89,5 +89,7 @@ def write_if_changed(
     path: Path, content: bytes, at_once: bool = True, writer: str = "output"
 ) -> None:
     """Write atomically, unless the file already has this content."""
-    if not path.is_file() or path.read_bytes() != content:
-        write_atomically(path, content, at_once, writer)
+    with suppress(OSError):
+        if path.read_bytes() == content:
+            return
+    write_atomically(path, content, at_once, writer)

@@ -12,7 +12,7 @@ from string import ascii_lowercase
 from cbm_cli.grid.words import name_of
 from cbm_cli.results import Metric
 from cbm_cli.results.cells import MAX_OF_MEAN, Cell, Cells, Measure, is_evaluated
-from cbm_cli.results.columns import Key, key_of
+from cbm_cli.results.columns import Key
 from cbm_cli.statistics.marks import Mark, Marking
 from cbm_cli.statistics.wilcoxon import Significance
 from cbm_cli.text import count
@@ -100,25 +100,19 @@ def _values_note(cells: Cells) -> str:
 # What was chosen
 
 
-def chosen_key(cell: Cell) -> Key:
-    """Return what is chosen in a cell, as text."""
-    return key_of(cell.choice.values, cell.choice.values) if cell.choice else ()
-
-
 def footnotes_of(cells: Iterable[Cell]) -> dict[Key, str]:
     """Return a letter for each choice, in the order of the numbers; none where all
     cells have one choice.
     """
-    values = {
-        chosen_key(cell): list(cell.choice.values.values())
-        for cell in cells
-        if cell.choice
-    }
+    values: dict[Key, list] = {}
+    for cell in cells:
+        if cell.choice:
+            values[cell.chosen] = list(cell.choice.values.values())
     if len(values) < 2:
         return {}
     keys = list(values)
     with suppress(TypeError):  # what has no order stays in that of the cells
-        keys = sorted(keys, key=lambda key: values[key])
+        keys = sorted(keys, key=values.__getitem__)
     return dict(zip(keys, _LETTERS, strict=False))
 
 
@@ -137,11 +131,11 @@ def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
     if measure.metric.part == cells.measure.metric.part:
         decided_by += ", which the cells also show: they are better than on new data"
     names = " and ".join(map(name_of, choices[0].values))
-    footnotes = footnotes_of(cells) or {chosen_key(next(iter(cells))): ""}
-    values = " or ".join(", ".join(key) for key in footnotes)
-    if letters and len(footnotes) > 1:
-        lettered = [f"{letter}: {', '.join(key)}" for key, letter in footnotes.items()]
-        values = "; ".join(lettered)
+    footnotes = footnotes_of(cells)
+    texts = [", ".join(key) for key in footnotes or [cells.cells[0].chosen]]
+    values = " or ".join(texts)
+    if letters and footnotes:
+        values = "; ".join(map(": ".join, zip(footnotes.values(), texts, strict=True)))
     yield f"Chosen in each cell by the best mean {decided_by}: {names} {values}."
 
     at_end = sum(choice.at_end for choice in choices)

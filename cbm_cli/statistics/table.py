@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
 from cbm_cli.results.columns import Columns, Key, Row, key_of
 from cbm_cli.sheets import Group, Item, Label, Sheet, Value
-from cbm_cli.statistics.caption import aside_of, caption, chosen_key, footnotes_of
+from cbm_cli.statistics.caption import aside_of, caption, footnotes_of
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
 from cbm_cli.statistics.wilcoxon import TESTS, Sample
 from cbm_cli.text import decimal, did_you_mean
@@ -18,13 +19,11 @@ from cbm_cli.text import decimal, did_you_mean
 MOST_DIGITS = 9
 _BEST = {"highest": 1, "lowest": -1}
 _CORRECTIONS = ("holm",)
-_AXES = ("groups", "rows", "columns")
 
-Rows = Sequence[Sequence["Entry"]]  # one entry for each column
+Rows = Sequence[list["Entry"]]  # one entry for each column
 
 
-@dataclass(frozen=True)
-class TableLayout:
+class TableLayout(NamedTuple):
     """The columns of ``summary.csv`` that make the groups, rows and columns of a
     table.
     """
@@ -39,8 +38,7 @@ class TableLayout:
         return self.groups + self.rows + self.columns
 
 
-@dataclass(frozen=True)
-class Formats:
+class Formats(NamedTuple):
     """Formats of the numbers of a table."""
 
     mean: str
@@ -124,8 +122,8 @@ class ResultsTable:
     @property
     def entries(self) -> list[Entry]:
         """All entries of planned cells, in reading order."""
-        rows = [row for group in self.groups for row in group]
-        return [entry for row in rows for entry in row if entry.cell]
+        rows = chain.from_iterable(self.groups)
+        return [entry for entry in chain.from_iterable(rows) if entry.cell]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the long form, a line for each cell."""
@@ -146,7 +144,7 @@ class ResultsTable:
             "test": self.marking.test,
             "alpha": self.marking.alpha,
             "correction": self.marking.correction,
-            "layout": asdict(self.layout),
+            "layout": self.layout._asdict(),
             "notes": notes,
         }
         return Sheet(
@@ -213,13 +211,10 @@ def build_table(
 
     columns, arranged = _arranged(cells, layout)
     groups = [[_marked(row, marking) for row in rows] for rows in arranged]
-    formats = _formats(cells, [row for rows in groups for row in rows])
+    formats = _formats(cells, list(chain.from_iterable(groups)))
     footnotes = footnotes_of(cells)
-
-    def printed(row: Sequence[Entry]) -> list[Entry]:
-        return [_printed(entry, formats, footnotes) for entry in row]
-
-    groups = [[printed(row) for row in rows] for rows in groups]
+    for row in chain.from_iterable(groups):
+        row[:] = [_printed(entry, formats, footnotes) for entry in row]
     return ResultsTable(cells, layout, columns, groups, marking)
 
 
@@ -251,7 +246,7 @@ def _printed(entry: Entry, formats: Formats, footnotes: Mapping[Key, str]) -> En
     cell, mark = entry.cell, entry.verdict
     if cell is None:
         return entry
-    footnote = footnotes.get(chosen_key(cell), "")
+    footnote = footnotes.get(cell.chosen, "")
     entry = replace(entry, footnote=footnote, flags=", ".join(_flags(cell, mark)))
     if cell.n == 0:
         return entry
@@ -341,38 +336,36 @@ def _arranged(
     and column.
     """
     headings: dict[Key, Row] = {}
-    groups: dict[Key, dict[Key, dict[Key, Cell]]] = {}
+    places: dict[tuple[Key, Key, Key], Cell] = {}
     for cell in cells:
         group = key_of(cell.row, layout.groups)
         row = key_of(cell.row, layout.rows)
         column = key_of(cell.row, layout.columns)
         headings.setdefault(column, cell.row)
-        places = groups.setdefault(group, {}).setdefault(row, {})
-        if column in places:
-            twins = Columns([cell.row, places[column].row])
-            differing = " and ".join(twins.varying()) or "nothing but the run"
+        twin = places.setdefault((group, row, column), cell)
+        if twin is not cell:
+            varying = Columns([cell.row, twin.row]).varying()
+            differing = " and ".join(varying) or "nothing but the run"
             raise CbmError(
                 f"the cell {', '.join(group + row + column)} would mix runs that "
                 f"differ in {differing}; name it in --rows or --columns"
             )
-        places[column] = cell
 
     columns = in_order(headings)
     arranged = []
-    for group in in_order(groups):
-        rows = groups[group]
-        lines = [
-            [rows[row].get(column) for column in columns] for row in in_order(rows)
-        ]
+    for group in in_order(group for group, _, _ in places):
+        lines = []
+        for row in in_order(row for other, row, _ in places if other == group):
+            lines.append([places.get((group, row, column)) for column in columns])
         arranged.append(lines)
     return [headings[column] for column in columns], arranged
 
 
 def in_order(keys: Iterable[Key]) -> list[Key]:
-    """Sort keys by their first value, then the next, each in the order in which it
-    first appears.
+    """Return the different keys, sorted by their first value, then the next, each in
+    the order in which it first appears.
     """
-    keys = list(keys)
+    keys = list(dict.fromkeys(keys))
     places = []
     for values in zip(*keys, strict=True):
         distinct = dict.fromkeys(values)
@@ -389,30 +382,29 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     asked for elsewhere.
     """
     columns = cells.columns
-    named: dict[str, list[str]] = {}
+    axis_of: dict[str, str] = {}  # of the columns that are asked for
     for axis, names in asked.items():
-        named[axis] = []
         for name in names:
             _refuse_chosen(axis, name, cells)
-            named[axis] += columns.named(name, f"--{axis}")
-    axis_of: dict[str, str] = {}
-    for axis in _AXES:
-        for column in named.get(axis, []):
-            other = axis_of.setdefault(column, axis)
-            if other != axis:
-                raise CbmError(
-                    f"{column} is named in both --{other} and --{axis}; name it once"
-                )
+            for column in columns.named(name, f"--{axis}"):
+                other = axis_of.setdefault(column, axis)
+                if other != axis:
+                    raise CbmError(
+                        f"{column} is named in both --{other} and --{axis}; name it "
+                        "once"
+                    )
     axes = {}
-    for axis in _AXES:
-        defaults = columns.of_settings(getattr(cells.manifest.table, axis))
-        unnamed = [column for column in defaults if column not in axis_of]
-        axes[axis] = tuple(named.get(axis, unnamed))
+    for axis in TableLayout._fields:
+        named = [column for column in axis_of if axis_of[column] == axis]
+        if axis not in asked:
+            defaults = columns.of_settings(getattr(cells.manifest.table, axis))
+            named = [column for column in defaults if column not in axis_of]
+        axes[axis] = tuple(named)
     layout = TableLayout(**axes)
-    if named:
+    if asked:
         return layout
     added = columns.apart(layout.axes)
-    return replace(layout, rows=(*layout.rows, *added))
+    return layout._replace(rows=(*layout.rows, *added))
 
 
 def _refuse_chosen(axis: str, name: str, cells: Cells) -> None:

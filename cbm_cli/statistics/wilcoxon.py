@@ -3,7 +3,7 @@ row.
 """
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -79,26 +79,25 @@ def signed_rank(best: Sample, other: Sample) -> Significance:
     >>> test.p_value, test.effect_size, test.n_pairs
     (0.03125, 1.0, 6)
     """
-    x, y = _pairs(best, other)
-    n_pairs = len(x)
-    is_finite = np.isfinite(np.maximum(x, y))
-    x, y = x[is_finite], y[is_finite]
-    smallest_p = min(1.0, 2.0 ** (1 - len(x)))
-    if not np.any(x != y):
+    halves, n_pairs = _half_differences(best, other)
+    smallest_p = min(1.0, 2.0 ** (1 - len(halves)))
+    if not halves.any():
         return Significance(1.0 if n_pairs else math.nan, 0.0, n_pairs, smallest_p)
-    halves = x / 2 - y / 2  # whole differences may overflow
     ranks, positive = _signed_ranks(halves)
     total = int(ranks.sum())
     p_value = _signed_rank_p(ranks, positive)
     return Significance(p_value, (2 * positive - total) / total, n_pairs, smallest_p)
 
 
-def _pairs(first: Sample, second: Sample) -> tuple[Values, Values]:
-    """Return the values of the trials that both samples have."""
+def _half_differences(first: Sample, second: Sample) -> tuple[Values, int]:
+    """Return half the difference of each pair, as whole ones may overflow, without
+    pairs of two diverged trials; and the number of all pairs.
+    """
     trials = sorted(first.keys() & second.keys())
     x = _diverged_last(first[trial] for trial in trials)
     y = _diverged_last(second[trial] for trial in trials)
-    return x, y
+    is_finite = np.isfinite(np.maximum(x, y))
+    return x[is_finite] / 2 - y[is_finite] / 2, len(trials)
 
 
 def _diverged_last(values: Iterable[float]) -> Values:
@@ -163,9 +162,8 @@ def hodges_lehmann(first: Sample, second: Sample, alpha: float) -> Difference:
     >>> hodges_lehmann(best, other, 0.05)
     Difference(estimate=1.25, low=0.5, high=2.0)
     """
-    x, y = _pairs(first, second)
-    is_finite = np.isfinite(np.maximum(x, y))
-    halves = np.sort(x[is_finite] / 2 - y[is_finite] / 2)
+    halves, _ = _half_differences(first, second)
+    halves.sort()
     if not len(halves) or {-math.inf, math.inf} <= {halves[0], halves[-1]}:
         return NO_DIFFERENCE
     number = len(halves) * (len(halves) + 1) // 2
@@ -198,18 +196,18 @@ def _exact_interval(halves: Values, alpha: float) -> tuple[float, float]:
     shifts[0] = means[0] - max(1.0, abs(means[0]))
     shifts[-1] = means[-1] + max(1.0, abs(means[-1]))
 
-    def is_kept(place: int) -> bool:
+    def verdict(place: int) -> int:
+        """Return 0 where a shift is not rejected, -1 where it is too low, 1 where it is
+        too high.
+        """
         ranks, positive = _signed_ranks(halves - shifts[place] / 2)
-        return not len(ranks) or _signed_rank_p(ranks, positive) >= alpha
-
-    def leans_down(place: int) -> bool:
-        ranks, positive = _signed_ranks(halves - shifts[place] / 2)
-        return 2 * positive <= ranks.sum()
+        if not len(ranks) or _signed_rank_p(ranks, positive) >= alpha:
+            return 0
+        return 1 if 2 * positive <= ranks.sum() else -1
 
     places = range(len(shifts))
-    middle = min(bisect_left(places, True, key=leans_down), len(shifts) - 1)
-    first = bisect_left(places, True, hi=middle, key=is_kept)
-    last = bisect_left(places, True, lo=middle, key=lambda place: not is_kept(place))
+    first = bisect_left(places, 0, hi=len(shifts) - 1, key=verdict)
+    last = bisect_right(places, 0, lo=first, key=verdict)
     low = means[(first - 1) // 2] if first else -math.inf
     high = means[(last - 1) // 2] if last < len(shifts) else math.inf
     return float(low), float(high)

@@ -11,6 +11,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import RECORDERS, Settings, TableSpec
 from cbm_cli.machines import limits
+from cbm_cli.results.columns import why_not_chosen
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.recorders import check_recorders
@@ -54,6 +55,9 @@ def check_table(table: TableSpec, cells: Sequence[tuple[Settings, Dataset]]) -> 
     Recorders of one's own may measure anything, and so may `cbm evaluate`, whose
     columns end with a method.
     """
+    problem = why_not_chosen(table.choose)
+    if problem:
+        raise CbmError(f"{problem}; choose other settings", field="table.choose")
     metric = table.metric
     needed = dict[str, str]()  # parts by the field that needs them
     if table.choose and table.by:

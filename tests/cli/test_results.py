@@ -369,11 +369,11 @@ def test_listing_opens_each_experiment_a_few_times(monkeypatch):
     counts = []
     for number in (5, 20):
         for place in range(number):
-            shutil.copytree(BARS, f"many/e{place}", dirs_exist_ok=True)
+            shutil.copytree(BARS, f"many-{number}/e{place}", dirs_exist_ok=True)
         opens.clear()
         with monkeypatch.context() as patch:
             patch.setattr(Path, "open", counted)
-            assert len(found("ls", "many")) == number
+            assert len(found("ls", f"many-{number}")) == number
         counts.append(len(opens))
     assert counts[1] == 4 * counts[0]  # as many experiments, not their square
 

@@ -40,8 +40,15 @@ COSTS |= {"valid_cost_min_update": [80, 160, 100, 280]}
 def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0, curves=()):
     frame, store = pd.DataFrame(columns), SimpleNamespace(curves=lambda *_: curves)
     measure = Measure(Metric(metric), scale, statistic)
+    settings = PLAIN
+    if "batch" in frame:
+        settings = PLAIN.model_copy(update={"batch": frame["batch"].iloc[0]})
     return Cell(
-        Run("r", PLAIN), Trials(frame, store), np.arange(len(frame)), measure, planned
+        Run("r", settings),
+        Trials(frame, store),
+        np.arange(len(frame)),
+        measure,
+        planned,
     )
 
 

@@ -12,8 +12,8 @@ import pytest
 from cbm_cli.grid.read import read_grid
 from cbm_cli.report.kinds import draw
 from cbm_cli.report.options import Options
-from cbm_cli.results import Metric, Results
-from cbm_cli.results.cells import Measure, Trials, make_cells
+from cbm_cli.results import Results
+from cbm_cli.results.cells import Trials, make_cells
 from cbm_cli.results.journal import Run
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.results.writer import locked
@@ -162,7 +162,7 @@ def made_cells(*cells):
     ]
     axes = {"groups": (), "rows": ("rate",), "columns": ("offsets",)}
     manifest = made_manifest(settings, 3, metric="test_cost", **axes)
-    return make_cells(Trials(pd.DataFrame(rows), None), manifest, Measure(Metric("")))
+    return make_cells(Trials(pd.DataFrame(rows), None), manifest)
 
 
 def of_rate(rate, values, offsets="00"):
@@ -270,6 +270,53 @@ def test_pictures_show_the_chosen_cells(results):
     rates = [row["learning_rate"] for row in records(results, "sweep", *BY_RATE)]
     for name, rate in zip(panel.looks, rates, strict=True):
         assert (f"= {rate})" in name) == (len({*rates}) > 1)
+
+
+# Values on other rows
+
+
+@pytest.mark.parametrize("setting", ["evaluate.rows", "evaluate.parts", "data.size"])
+@pytest.mark.parametrize("place", ["--", "table."])
+def test_settings_that_decide_which_rows_are_measured_cannot_be_chosen(place, setting):
+    column = setting.replace(".", "_")
+    values = [({column: value, "offsets": "00"}, [1.0] * 3) for value in ("2", "4")]
+    choosing = Choosing([column], "valid", place)
+    error = refusal(with_measure, made_cells(*values), choosing)
+    assert problems_of(error) == [(f"{place}choose {column}", "")]
+    assert holds(error, f"{column} decides on which rows|--choose none")
+
+
+@pytest.mark.parametrize("setting", ["evaluate.rows", "evaluate.parts", "data.bar"])
+def test_a_grid_that_chooses_which_rows_are_measured_is_refused(tmp_path, setting):
+    fields = {
+        "data": "{name: shifting-bar, size: 9, bar: [1, 2], hold_out: 0.3}",
+        "evaluate": "{rows: [4, 8], parts: [train, train+valid]}",
+        "table": f"{{choose: {setting}, by: train}}",
+        "batch": "full",
+    }
+    (tmp_path / "grid.yaml").write_text(grid_text("rbm", **fields))
+    refused = cbm("run", tmp_path / "grid.yaml", "--dry-run", code=2).stderr
+    assert holds(refused, f"toy.table.choose: {setting.replace('.', '_')} decides on")
+
+
+def test_values_on_other_numbers_of_rows_are_not_compared(tmp_path):
+    fields = FIELDS | {
+        "data": "{name: bars-and-stripes, size: 3}",
+        "offsets": "00",
+        "evaluate": "{every: 20, rows: [4, 8]}",
+    }
+    text = grid_text("rbm", learning_rate="[0.01, 0.3]", **fields)
+    results = run_grid(text, "toy", folder=tmp_path)
+    choice = ["--choose", "evaluate.rows,learning_rate", "--by", "train"]
+    refused = cbm("table", results, *choice, code=2).stderr
+    assert holds(refused, "evaluate_rows decides on which rows|--choose none")
+    machines = [*map(json.loads, cbm("best", results, "--json").stdout.splitlines())]
+    assert [machine["data"] for machine in machines] == [
+        "bars-and-stripes (evaluate_rows 4)",
+        "bars-and-stripes (evaluate_rows 8)",
+    ]
+    rows = [machine["settings"]["evaluate_rows"] for machine in machines]
+    assert rows == ["4", "8"]
 
 
 # Data sets of one file
@@ -387,9 +434,7 @@ def test_rate_with_a_schedule_counts_among_the_lowest_and_highest():
         frame.loc[best, "train_log_likelihood_max"] = -0.5
         manifest = made_manifest([], 1)
         runs = [Run(str(place), cell) for place, cell in enumerate(cells)]
-        made = make_cells(
-            Trials(frame, None), manifest.with_cells(runs), Measure(Metric(""))
-        )
+        made = make_cells(Trials(frame, None), manifest.with_cells(runs))
         choosing = Choosing(["learning_rate"], "train", "--")
         (cell,) = with_measure(made, choosing, "train_log_likelihood", "max")
         assert cell.choice.at_end == is_at_end

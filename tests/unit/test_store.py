@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from unittest.mock import Mock, patch
@@ -30,6 +29,7 @@ from cbm_cli.trial.loop import run_trial
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from tests.builders import cbm, numbers, problems_of, refusal
 from tests.journals import change_manifest, damage, finished_in, lines_of, writing
