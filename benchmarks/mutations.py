@@ -1,5 +1,5 @@
-"""Plant one-line errors in the package and count those that tests notice; needs the
-extra ``dev``.
+"""Plant errors in the package and count those that tests notice; needs the extra
+``dev``.
 
     python benchmarks/mutations.py report statistics --planted 40 --folder mutations/
 
@@ -8,6 +8,12 @@ sources of each package. The tests of the package run once under coverage. Each 
 then runs the tests that reach its line, quickest first, in a copy of the repository.
 FOLDER/PACKAGE.csv keeps the outcomes: an interrupted run continues. Errors that survive
 for a reason are in survivors.txt, next to this file: "path: line: change | reason".
+
+    python benchmarks/mutations.py --meanings results --folder mutations/
+
+plants errors with a meaning instead, those of meanings.yaml, and runs the test that
+each of them names, or else all tests of its package. The exit code is 1 if an error
+survives without a reason.
 """
 
 import argparse
@@ -20,16 +26,21 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import NamedTuple
 
 import coverage
+import msgspec
 
 ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
+MEANINGS = Path(__file__).with_name("meanings.yaml")
+LIMIT = 900  # seconds for the tests of an error with a meaning; kernels are compiled
 TESTS = {  # what runs for each package: the files named test_*.py
     "cli": "bad_input commands datasets evaluate features figure hostile init "
     "moved_data progress "
@@ -43,18 +54,17 @@ TESTS = {  # what runs for each package: the files named test_*.py
     "resume run start_from "
     "verify",
     "grid": "bad_input grid hostile names settings",
-    "machines": "auto_encoder deep evaluate features golden gradients likelihood "
-    "machines products recorders "
+    "machines": "auto_encoder deep evaluate factorial features golden gradients "
+    "likelihood machines products recorders "
     "sample sklearn",
     "report": (
         "bad_input cells evaluate features figure pictures plot report selection words"
     ),
     "results": "bad_input cells evaluate figure files golden machines pretraining "
     "python resume results run "
-    "selection start_from statistics store table verify",
-    "statistics": (
-        "bad_input cells evaluate golden python report selection statistics table"
-    ),
+    "merge recomputed selection start_from statistics store table verify writer",
+    "statistics": "bad_input cells evaluate golden python recomputed report selection "
+    "statistics table",
     "trial": "auto_encoder bad_input deep early_stopping execution golden gradients "
     "pretraining recorders resume run start_from training",
 }
@@ -75,6 +85,8 @@ NAMES = [
     "mean median",
     "head tail",
 ]
+SURVIVED = "survived"
+UNEXPLAINED = "NO TEST, NO REASON"
 RENAMED = {
     one: two for pair in map(str.split, NAMES) for one, two in (pair, pair[::-1])
 }
@@ -192,6 +204,7 @@ def run(
     *options: str,
     limit: float | None = None,
     cover: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Run tests in a copy of the repository; 124 if they take longer than a limit."""
     start = (
@@ -208,6 +221,7 @@ def run(
                 **os.environ,
                 "PYTHONPATH": str(copy),
                 "CBM_DATA_DIR": str(copy / "none"),
+                **environment,
             },
             stdout=out,
             stderr=out,
@@ -268,7 +282,7 @@ def tests_of(
     return reached, seconds
 
 
-def outcome(planted: Mutation, copy: Path, tests: list[str], seconds: float) -> str:
+def outcome(planted: Mutation, copy: Path, tests: list[str], limit: float) -> str:
     """Plant an error, run the tests, and take it away again."""
     path = copy / planted.path
     whole = path.read_bytes()
@@ -280,23 +294,42 @@ def outcome(planted: Mutation, copy: Path, tests: list[str], seconds: float) -> 
         ):  # known by size and second only
             compiled.unlink()
 
+    environment = {}
+    if planted.path.startswith("cbm_cli/kernels/"):  # machine code of one use
+        environment["CBM_KERNEL_CACHE"] = str(copy / "kernels")
     write(whole[: planted.start] + planted.after.encode() + whole[planted.end :])
     try:
-        code = run(copy, tests, "-x", limit=60 + 4 * seconds)
+        code = run(copy, tests, "-x", limit=limit, environment=environment)
     finally:
         write(whole)
-    named = [
-        line
-        for line in (copy / "out.txt").read_text().splitlines()
-        if line.startswith(("FAILED", "ERROR"))
-    ]
-    return (
-        "survived"
-        if code == 0
-        else "too long"
-        if code == 124
-        else (named or ["stopped"])[0][:120]
-    )
+        shutil.rmtree(copy / "kernels", ignore_errors=True)
+    if code == 0:
+        return SURVIVED
+    if code == 124:
+        return "too long"
+    for line in (copy / "out.txt").read_text().splitlines():
+        if line.startswith(("FAILED", "ERROR")):
+            return line[:120]
+    return "stopped"
+
+
+class Outcomes:
+    """Outcomes by key, kept in a file, so that an interrupted run continues."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: dict[str, str] = {}
+        if path.exists():
+            with path.open(newline="") as rows:
+                self.known = dict(csv.reader(rows))
+
+    def of(self, key: str, find: Callable[[], str]) -> str:
+        """Return the outcome of a key, found now if it is not known."""
+        if key not in self.known:
+            self.known[key] = find()
+            with self.path.open("a", newline="") as rows:
+                csv.writer(rows).writerow([key, self.known[key]])
+        return self.known[key]
 
 
 def judge(
@@ -308,56 +341,128 @@ def judge(
     workers: int,
 ) -> None:
     """Plant the errors of a package and print what tests noticed."""
+    possible = mutations(package)
     drawn = random.Random(f"{package} {seed}").sample(
-        every := mutations(package), min(count, len(every))
+        possible, min(count, len(possible))
     )
-    done = folder / f"{package}.csv"
-    known = dict(csv.reader(done.open())) if done.exists() else {}
+    known = Outcomes(folder / f"{package}.csv")
     first = copies.get()
     reached, seconds = tests_of(package, first, folder)
     copies.put(first)
-    whole = files_of(package)
+    limit = 60 + 4 * sum(seconds.values())
 
-    def one(planted: Mutation) -> str:
-        key = f"{planted.path}:{planted.line}:{planted.start}:{planted.after}"
-        if key not in known:
-            tests = reached.get((planted.path, planted.line)) or whole
-            # then all of their files: what a fixture reaches is known of the first test
-            # only that used it
-            tests = list(
-                dict.fromkeys([*tests, *(test.split("::")[0] for test in tests)])
-            )
-            copy = copies.get()
-            known[key] = outcome(planted, copy, tests, sum(seconds.values()))
+    def plant(planted: Mutation) -> str:
+        tests = reached.get((planted.path, planted.line)) or files_of(package)
+        # then all of their files: what a fixture reaches is known of the first test
+        # only that used it
+        tests = [*dict.fromkeys([*tests, *(test.split("::")[0] for test in tests)])]
+        copy = copies.get()
+        try:
+            return outcome(planted, copy, tests, limit)
+        finally:
             copies.put(copy)
-            with done.open("a", newline="") as rows:
-                csv.writer(rows).writerow([key, known[key]])
-        return known[key]
+
+    def outcome_of(planted: Mutation) -> str:
+        key = f"{planted.path}:{planted.line}:{planted.start}:{planted.after}"
+        return known.of(key, partial(plant, planted))
 
     with ThreadPoolExecutor(workers) as pool:
-        outcomes = list(pool.map(one, drawn))
-    reasons = (
-        dict(line.rsplit(" | ", 1) for line in REASONS.read_text().splitlines())
-        if REASONS.exists()
-        else {}
-    )
-    survivors = [
-        planted
-        for planted, said in zip(drawn, outcomes, strict=True)
-        if said == "survived"
-    ]
-    print(
-        (
-            f"{package}: {len(drawn) - len(survivors)} of {len(drawn)} noticed "
-            f"({len(every):,} possible)"
-        ),
-        flush=True,
-    )
+        outcomes = dict(zip(drawn, pool.map(outcome_of, drawn), strict=True))
+    reasons = {}
+    for line in REASONS.read_text().splitlines():
+        name, reason = line.rsplit(" | ", 1)
+        reasons[name] = reason
+    survivors = [planted for planted in drawn if outcomes[planted] == SURVIVED]
+    noticed = f"{len(drawn) - len(survivors)} of {len(drawn)} noticed"
+    print(f"{package}: {noticed} ({len(possible):,} possible)", flush=True)
     for planted in survivors:
-        print(
-            f"    line {planted.line}, {planted.name} | "
-            f"{reasons.get(planted.name, 'NO TEST, NO REASON')}"
+        reason = reasons.get(planted.name, UNEXPLAINED)
+        print(f"    line {planted.line}, {planted.name} | {reason}")
+
+
+# Errors with a meaning
+
+
+class Meaning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of meanings.yaml."""
+
+    package: str
+    file: str
+    old: str  # once in the file
+    new: str
+    what: str  # the error means
+    noticed_by: str = ""  # FILE.py::TEST
+    reason: str = ""  # why it may survive
+
+    def planted(self) -> Mutation:
+        """Return the error; exit where the file does not hold the text once."""
+        text = (ROOT / self.file).read_text()
+        if text.count(self.old) != 1:
+            sys.exit(
+                f"{MEANINGS.name}: {self.file} does not hold once, but "
+                f"{text.count(self.old)} times: {self.old!r}"
+            )
+        before, _, _ = text.partition(self.old)
+        start = len(before.encode())
+        return Mutation(
+            path=self.file,
+            line=before.count("\n") + 1,
+            whole=self.what,
+            start=start,
+            end=start + len(self.old.encode()),
+            before=self.old,
+            after=self.new,
         )
+
+    def tests(self) -> list[str]:
+        """Return the test that it names, or else those of its package."""
+        if not self.noticed_by:
+            return files_of(self.package)
+        file, _, name = self.noticed_by.partition("::")
+        (path,) = ROOT.glob(f"tests/*/{file}")
+        return [f"{path.relative_to(ROOT)}::{name}"]
+
+
+def meanings_of() -> list[Meaning]:
+    """Return the entries of meanings.yaml."""
+    return msgspec.yaml.decode(MEANINGS.read_bytes(), type=list[Meaning])
+
+
+def judge_meanings(
+    packages: list[str], copies: "SimpleQueue[Path]", folder: Path, workers: int
+) -> int:
+    """Plant the errors of packages and print what tests noticed; return the number of
+    those that survive without a reason.
+    """
+    meanings = [meaning for meaning in meanings_of() if meaning.package in packages]
+    known = Outcomes(folder / "meanings.csv")
+    planted = {meaning.what: meaning.planted() for meaning in meanings}
+
+    def plant(meaning: Meaning) -> str:
+        copy = copies.get()
+        try:
+            return outcome(planted[meaning.what], copy, meaning.tests(), LIMIT)
+        finally:
+            copies.put(copy)
+
+    def outcome_of(meaning: Meaning) -> str:
+        key = " ".join([meaning.file, meaning.what, meaning.noticed_by])
+        return known.of(key, partial(plant, meaning))
+
+    unexplained = 0
+    for package in packages:
+        own = [meaning for meaning in meanings if meaning.package == package]
+        with ThreadPoolExecutor(workers) as pool:
+            outcomes = dict(zip(own, pool.map(outcome_of, own), strict=True))
+        survivors = [meaning for meaning in own if outcomes[meaning] == SURVIVED]
+        print(f"{package}: {len(own) - len(survivors)} of {len(own)} noticed")
+        for meaning in own:
+            words = outcomes[meaning]
+            if words == SURVIVED:
+                words += f": {meaning.reason or UNEXPLAINED}"
+                unexplained += not meaning.reason
+            print(f"    {meaning.what} | {words}", flush=True)
+    return unexplained
 
 
 def main() -> None:
@@ -365,14 +470,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("packages", nargs="*", help="all without a name")
     parser.add_argument(
-        "packages", nargs="*", choices=[*TESTS, []], help="all without a name"
+        "--meanings", action="store_true", help="plant the errors of meanings.yaml"
     )
     parser.add_argument("--planted", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("mutations"))
     asked = parser.parse_args()
+    packages = TESTS
+    if asked.meanings:
+        packages = dict.fromkeys(meaning.package for meaning in meanings_of())
+    unknown = {*asked.packages} - {*packages}
+    if unknown:
+        parser.error(f"{', '.join(unknown)}: there are {', '.join(packages)}")
     folder = asked.folder.resolve()
     files = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
@@ -385,7 +497,10 @@ def main() -> None:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
         copies.put(copy)
-    for package in asked.packages or TESTS:
+    if asked.meanings:
+        chosen = asked.packages or list(packages)
+        sys.exit(judge_meanings(chosen, copies, folder, asked.workers) > 0)
+    for package in asked.packages or packages:
         judge(package, asked.planted, asked.seed, copies, folder, asked.workers)
 
 

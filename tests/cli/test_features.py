@@ -116,5 +116,15 @@ def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(
     assert_allclose(data.train / 255, train[shown - 1], rtol=0, atol=0.5 / 255 + 1e-6)
 
 
+def test_rows_of_a_libsvm_file_have_the_width_of_the_machine():
+    """Such a file does not say how many units there are, if the last are 0."""
+    its = save()
+    Path("rows.txt").write_text("1 1:1\n-1 2:1\n1 1:1 3:1\n")
+    features("rows.txt")
+    rows = np.uint8([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0]])
+    with np.load("out.npz") as file:
+        assert_array_equal(file["rows"], represent(its, rows)[0][-1])
+
+
 def test_units_at_the_ends_of_the_interval_are_not_outside():
     assert unbalanced(np.array([0.0, 0.04, 0.05, 0.5, 0.95, 0.96, 1.0, 0.3])) == 0.5

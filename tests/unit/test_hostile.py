@@ -187,6 +187,17 @@ def test_elements_of_a_mat_file_that_scipy_would_crash_at_are_refused(at, value,
     assert holds(refusal(read_rows, Path("bad.mat")), "cut short")
 
 
+@pytest.mark.parametrize("kind", [float, bool])
+def test_a_sparse_array_of_a_mat_file_without_its_values_is_refused(kind):
+    """Whether it is sparse is in eight bits, next to others that say it is logical."""
+    whole = mat(compressed=False, train=csr_matrix(np.eye(3, dtype=kind)))
+    values = 8 + 3 * 8 if kind is float else 8  # with their head
+    content = bytearray(whole[:-values])
+    content[132:136] = (len(content) - 136).to_bytes(4, "little")
+    Path("bad.mat").write_bytes(content)
+    assert holds(refusal(read_rows, Path("bad.mat")), "bad.mat|other bytes")
+
+
 # Long lines
 
 

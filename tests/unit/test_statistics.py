@@ -3,8 +3,7 @@ SciPy.
 """
 
 import tracemalloc
-from fractions import Fraction
-from itertools import combinations, pairwise, product
+from itertools import pairwise
 from math import inf, nan
 
 import numpy as np
@@ -13,17 +12,11 @@ from cbm_cli.statistics import Marking, mark_row
 from cbm_cli.statistics.wilcoxon import hodges_lehmann, holm, rank_sum, signed_rank
 from scipy import stats
 
+from tests.enumerated import by_all_intersections, by_all_signs, by_all_subsets
+
 
 def sample(*values):
     return dict(enumerate(map(float, values)))
-
-
-def exact_rank_sum(x, y):
-    """Two-sided p-value by giving every subset of the pooled ranks to x."""
-    ranks = stats.rankdata([*x, *y])
-    sums = np.array([*map(sum, combinations(ranks, len(x)))])
-    found = np.abs(sums - sum(ranks) * len(x) / len(ranks))
-    return np.mean(found >= found[0] - 1e-9)
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(6, 0.05), (25, 0.01), (60, 0.05)])
@@ -41,9 +34,9 @@ def test_the_interval_of_a_difference_has_the_shifts_that_the_test_does_not_reje
             assert (moved.p_value < alpha) == rejected
 
 
-def kept_shifts(differences, alpha):
-    """The smallest and the largest shift that the test does not reject, by trying all
-    at which it changes, and one between any two; and whether those in between are kept.
+def shifts_and_p_values(differences):
+    """The means of any two differences, and the p-value of every shift at which the
+    test changes, and of one between any two of them and beyond either end.
     """
     n = len(differences)
     means = sorted(
@@ -53,33 +46,32 @@ def kept_shifts(differences, alpha):
     for low, high in pairwise(means):
         shifts += [low, (low + high) / 2]
     shifts += [means[-1], means[-1] + 1]
-    kept = []
-    for place, shift in enumerate(shifts):
+    p_values = []
+    for shift in shifts:
         moved = sample(*(value - shift for value in differences))
-        test = signed_rank(moved, sample(*[0] * n))
-        if test.p_value >= alpha:
-            kept.append(place)
-    is_interval = kept == [*range(kept[0], kept[-1] + 1)]
-    low = -inf if kept[0] == 0 else means[(kept[0] - 1) // 2]
-    high = inf if kept[-1] == len(shifts) - 1 else means[kept[-1] // 2]
-    return low, high, is_interval
+        p_values.append(signed_rank(moved, sample(*[0] * n)).p_value)
+    return means, p_values
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.01])
-def test_interval_holds_the_shifts_that_the_test_keeps_with_ties_and_zeros(alpha):
+def test_interval_holds_the_shifts_that_the_test_keeps_with_ties_and_zeros():
     rng = np.random.default_rng(3)
     for _ in range(60):
         n = rng.integers(4, 15)
         differences = rng.integers(-4, 9, n) / 4  # many zeros and ties
-        low, high, is_interval = kept_shifts([*differences.tolist()], alpha)
-        assert is_interval
-        found = hodges_lehmann(sample(*differences), sample(*[0] * n), alpha)
-        assert (found.low, found.high) == (low, high)
+        means, p_values = shifts_and_p_values([*differences.tolist()])
         test = signed_rank(sample(*differences), sample(*[0] * n))
-        if found.low < 0 < found.high:
-            assert test.p_value >= alpha
-        if not found.low <= 0 <= found.high:
-            assert test.p_value < alpha
+        for alpha in (0.05, 0.1, 0.01):
+            kept = np.flatnonzero(np.array(p_values) >= alpha).tolist()
+            first, last = kept[0], kept[-1]
+            assert kept == [*range(first, last + 1)]
+            low = -inf if first == 0 else means[(first - 1) // 2]
+            high = inf if last == len(p_values) - 1 else means[last // 2]
+            found = hodges_lehmann(sample(*differences), sample(*[0] * n), alpha)
+            assert (found.low, found.high) == (low, high)
+            if found.low < 0 < found.high:
+                assert test.p_value >= alpha
+            if not found.low <= 0 <= found.high:
+                assert test.p_value < alpha
 
 
 def test_pair_without_a_difference_makes_test_and_interval_disagree_nowhere():
@@ -217,30 +209,6 @@ def test_pairs_are_matched_by_trial_number_not_by_position():
     assert (found.n_pairs, found.p_value, found.effect_size) == (6, 2 / 2**6, 1.0)
 
 
-def by_all_signs(x, y):
-    """P-value and effect of a signed-rank test by all signs of ranks, without any sum
-    of values; pairs without a difference have ranks, too.
-    """
-    finite = ([it if np.isfinite(it) else None for it in values] for values in (x, y))
-    pairs = [pair for pair in zip(*finite, strict=True) if pair != (None, None)]
-    every = [
-        inf if None in pair else abs(Fraction(pair[0]) - Fraction(pair[1]))
-        for pair in pairs
-    ]
-    pairs = [(a, b) for a, b in pairs if a != b]
-    sizes = [size for size in every if size]
-    ranks = [
-        sum(s < size for s in every) + (every.count(size) + 1) / 2 for size in sizes
-    ]
-    higher = [b is None or (a is not None and a > b) for a, b in pairs]
-    middle = sum(ranks) / 2
-    own = sum(r for r, it in zip(ranks, higher, strict=True) if it) - middle
-    sums = [np.dot(ranks, signs) for signs in product((0, 1), repeat=len(ranks))]
-    return np.mean([abs(one - middle) >= abs(own) - 1e-9 for one in sums]), own / (
-        middle or 1
-    )
-
-
 BIG = 1.5e308
 FINITE = np.random.default_rng(9).normal((0.5, 0), 1, (9, 2))
 PAIRS = {
@@ -280,7 +248,7 @@ def test_tests_count_all_cases_and_what_diverged_is_below_everything_finite(
         for values in (x[-9:], y[-8:])
     )
     found = rank_sum(sample(*x), sample(*y))
-    assert found.p_value == pytest.approx(exact_rank_sum(x, y), rel=1e-12)
+    assert found.p_value == pytest.approx(by_all_subsets(x, y), rel=1e-12)
     above, below = np.greater.outer(x, y).mean(), np.less.outer(x, y).mean()
     assert (found.effect_size, found.n_pairs) == (
         pytest.approx(above - below),
@@ -294,6 +262,8 @@ def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
+    some = [0.04, 0.001, 0.02, 0.3, 0.02]
+    assert holm(some) == pytest.approx(by_all_intersections(some))
 
 
 BASE = [-50.0, -51, -52, -53, -54, -55, -56, -57]
