@@ -345,6 +345,10 @@ class TrainedMachine:
         n = self.sizes[0]
         if hasattr(X, "columns"):
             X = units_for(X, self.names)
+        if np.ma.is_masked(X):
+            raise ValueError(
+                "X has masked entries; fill them, or leave out the rows that have some"
+            )
         x = np.asarray(X.toarray() if issparse(X) else X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             raise ValueError(

@@ -41,7 +41,9 @@ class Whole(click.IntRange):
         number = whole_number(value)
         text = shortened(str(value))
         if not isinstance(number, int):
-            self.fail(f"{text} is not a whole number, such as 10 or 1e4.", param, ctx)
+            other = f", nor {self.word}" if self.word else ""
+            message = f"{text} is not a whole number, such as 10 or 1e4{other}."
+            self.fail(message, param, ctx)
         if self.max is None and number > LARGEST:
             self.fail(f"{text} is too large; the limit is {LARGEST:,}.", param, ctx)
         return super().convert(number, param, ctx)

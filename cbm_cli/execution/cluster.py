@@ -53,7 +53,8 @@ class Cluster(Pool):
         self.executor = self.client.get_executor(pure=False)
 
     def _lost(self, error: Exception) -> CbmError:
-        reason = str(error.__cause__ or error).rpartition(">: ")[2]
+        reason = str(error.__cause__ or "") or str(error)
+        _, _, reason = reason.rpartition(">: ")
         return CbmError(
             f"--scheduler {self.address}: no Dask scheduler answers "
             f"({reason or type(error).__name__}); check that `dask scheduler` runs "

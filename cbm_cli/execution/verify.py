@@ -1,6 +1,7 @@
 """Run finished trials again, and compare their results with the kept ones."""
 
 import io
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -190,6 +191,8 @@ class _Rebuilt:
     def _check_code(self, cell: Settings) -> None:
         """Raise CbmError for own recorders that may not run, or that come with the
         results: whoever made the results could have made them, too.
+
+        A path that leads through links, as ``/proc/self/cwd`` does, may lead to them.
         """
         own = [name for name in cell.record.names if ":" in name]
         if own and not self.code:
@@ -197,8 +200,9 @@ class _Rebuilt:
         results = self.results.folder.resolve()
         for name in own:
             file, _, _ = name.rpartition(":")
-            path = Path(self.manifest.grid_folder, file)
-            if not path.is_absolute() or path.resolve().is_relative_to(results):
+            path = Path(os.path.normpath(Path(self.manifest.grid_folder, file)))
+            is_fixed = path.is_absolute() and path.parent.resolve() == path.parent
+            if not is_fixed or path.resolve().is_relative_to(results):
                 raise CbmError(
                     f"{path}: a recorder that comes with results is not run; only one "
                     "next to its grid is"

@@ -243,7 +243,8 @@ def _experiment(
     problems, before = reader.problems, reader.problems.count
     own = problems.fields(node, KNOWN)
     fields = own | over(defaults, own)
-    notes = _replaced(name, own, defaults)
+    notes = _replaced(name, own, defaults, of="defaults")
+    notes += _replaced(name, changes, fields, of="the grid")
     fields = over(fields, {path: changes[path] for path in changes if "." not in path})
     for path, value in changes.items():
         field, _, part = path.partition(".")
@@ -255,6 +256,10 @@ def _experiment(
         if not isinstance(value, Items):
             problems.add(value, f"must be a list, not {shown(value)}")
             return Experiment(name, **dict(outline), cells=())
+    for item in lists["when"]:
+        set_there = item.get("set") if isinstance(item, Fields) else None
+        if isinstance(set_there, Fields):
+            notes += _replaced(name, set_there, fields, of="the experiment")
     exclude = [reader.condition(item) for item in lists["exclude"]]
     when = [reader.change(item) for item in lists["when"]]
     axes = {}
@@ -281,9 +286,11 @@ def _experiment(
     )
 
 
-def _replaced(name: str, own: Fields, defaults: Fields) -> tuple[str, ...]:
-    """Return a note on each field of which an experiment leaves out parts that the
-    defaults give.
+def _replaced(
+    name: str, own: Mapping[str, Value], defaults: Mapping[str, Value], of: str
+) -> tuple[str, ...]:
+    """Return a note on each field of which an experiment, a condition or an option
+    leaves out parts that ``defaults`` give, which messages call ``of``.
     """
     notes = []
     for field in own.keys() & defaults.keys() & NESTED.keys() - {"data", "model"}:
@@ -297,7 +304,7 @@ def _replaced(name: str, own: Fields, defaults: Fields) -> tuple[str, ...]:
         if parts and lost:
             notes.append(
                 f"{own[field].place}: {name}.{field}: replaces the whole field of "
-                f"defaults, also {', '.join(lost)}"
+                f"{of}, also {', '.join(lost)}"
             )
     return tuple(sorted(notes))
 

@@ -2,6 +2,7 @@
 doubtful.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -138,6 +139,12 @@ def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
         values = "; ".join(map(": ".join, zip(footnotes.values(), texts, strict=True)))
     yield f"Chosen in each cell by the best mean {decided_by}: {names} {values}."
 
+    undecided = sum(math.isnan(choice.mean) for choice in choices)
+    if undecided:
+        yield (
+            f"In {count(undecided, 'cell')} no value has a mean to choose by; the "
+            "first one is shown."
+        )
     at_end = sum(choice.at_end for choice in choices)
     if at_end:
         yield f"In {count(at_end, 'cell')} it is the lowest or the highest value tried."

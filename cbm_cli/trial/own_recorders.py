@@ -61,6 +61,9 @@ _EVALUATED = (  # also with the suffixes of limits and of the methods of cbm eva
     r"(train|valid|test)_"
     r"(log_likelihood|lower_bound|tighter_bound|pseudo_likelihood|cost)"
     r"(_at_most|_exact|_ais|_pseudo|_start|_final|_max|_min|_best_valid|_update)*"
+    r"|(exact|ais|pseudo)_"  # of cbm evaluate alone
+    r"(rows|temperatures|runs|seed|version|doubtful|effective_sample_size|"
+    r"(reverse_)?log_z(_standard_error|_at_least)?)"
 )
 
 

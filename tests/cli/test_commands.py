@@ -94,6 +94,10 @@ def test_a_grid_that_is_named_without_its_suffix_is_named_in_the_answer(grid):
     for command in ("run", "ls"):
         answer = cbm(command, "grid", code=2).stderr
         assert f"cbm {command} grid.yaml" in answer
+    Path("deeper").mkdir()
+    Path("deeper/grid.yaml").write_text(GRID)
+    answer = cbm("run", "deeper/grid", code=2).stderr
+    assert "cbm run deeper/grid.yaml" in answer
     Path("experiments.yaml").write_text(GRID)
     answer = cbm("run", "grid", code=2).stderr
     assert "experiments.yaml: there is no experiment 'grid'" in answer
@@ -108,6 +112,7 @@ def test_help_says_what_an_option_takes():
     sample = cbm("verify", "--help").stdout
     assert "--sample N|all" in sample
     assert "drawn at random each time, or all" in " ".join(sample.split())
+    assert "nor all" in cbm("verify", "--sample", "ALL", code=2).stderr
     for command, data in (
         ("verify", "DIR"),
         ("features", "NAME|FILE"),
@@ -152,6 +157,24 @@ def test_a_default_that_is_left_out_is_said_before_a_run(here):
     Path("grid.yaml").write_text(text.replace("{every: 4}", "exact"))
     notes = cbm("run", "grid.yaml", "--dry-run").stderr
     assert "bars.evaluate: replaces the whole field of defaults, also every: 5" in notes
+
+
+def test_what_a_condition_or_an_option_leaves_out_is_said_too(here):
+    when = "when: [{if: {sampler: CD-1}, set: {evaluate: {every: 10}}}]"
+    text = GRID.replace("exact, every: 20", "pseudo, every: 20, parts: train")
+    text = text.replace("    batch: full", f"    batch: full\n    {when}")
+    Path("grid.yaml").write_text(text)
+    notes = cbm("run", "grid.yaml", "--dry-run").stderr
+    expected = "bars.evaluate: replaces the whole field of the experiment, also"
+    assert f"{expected} method: pseudo, parts: train\n" in notes
+    words = "--set", "evaluate={method: exact, every: 5}"
+    notes = cbm("run", "grid.yaml", "--dry-run", *words).stderr
+    expected = (
+        "--set evaluate: bars.evaluate: replaces the whole field of the grid, also"
+    )
+    assert f"{expected} parts: train\n" in notes
+    words = "--set", "evaluate.every=5"
+    assert "of the grid" not in cbm("run", "grid.yaml", "--dry-run", *words).stderr
 
 
 def test_modules_of_a_recorder_that_may_change_are_named(grid):

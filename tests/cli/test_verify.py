@@ -150,6 +150,28 @@ def test_a_recorder_that_comes_with_the_results_never_runs(everything, grid_fold
     assert not Path("ran").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="has no such link")
+@pytest.mark.parametrize(
+    ("folder", "file"), [("/proc/self/cwd", ""), ("/", "proc/self/cwd/")]
+)
+def test_a_recorder_next_to_the_results_is_not_found_by_a_link(
+    everything, folder, file
+):
+    Path("evil.py").write_text(EVIL.replace("norm", "f"))
+    Path("grid.yaml").write_text(EVERYTHING.replace("own.py:norm", "evil.py:f"))
+    cbm("run", "grid.yaml", "own", "-o", "out", "-j", 0)
+    Path("ran").unlink()
+
+    def forge(manifest):
+        manifest["grid_folder"] = folder
+        for cell in manifest["cells"]:
+            cell["settings"]["record"]["what"] = f"{file}evil.py:f"
+
+    change_manifest("out/own", forge)
+    assert verify("own", code=3)["own", 0]["verdict"] == "cannot be run again"
+    assert not Path("ran").exists()
+
+
 def test_a_sample_is_drawn_at_random_each_time(finished):
     every = said("all")[0]
     samples = [said(3)[0] for _ in range(6)]

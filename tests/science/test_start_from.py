@@ -1,7 +1,9 @@
 """Trials that start from machines, and longer trainings that continue finished ones."""
 
+import hashlib
 import io
 import shutil
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,14 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store
 from cbm_cli.results.states import read_progress, sealed_npz
+from cbm_cli.results.writer import Writer
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import start_from_machine
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.builders import cbm, dry, files, problems_of
 from tests.journals import contents_of, put_machine, trials_of, writing
+from tests.networks import file_of
 from tests.trainings import CODER, DBM, RBM, ROWS, THREE_PARTS, TRAININGS
 
 SHORT, LONG = 5, 10  # epochs of 4 updates
@@ -268,6 +272,31 @@ def test_a_cut_end_is_named_and_its_trial_starts_from_the_beginning(grid):
     victim.write_bytes(victim.read_bytes()[:-50])
     assert f"{victim}: " in run(*LONGER).stderr
     assert dry(*LONGER, "-o", "out") == [4, 4, 0]
+
+
+def in_stretches(*arguments, **options):
+    """Train for a few updates, as if the time for more were over."""
+    pauses = chain([False] * 5, repeat(True))
+    return run_trial(*arguments, **options | {"should_pause": pauses.__next__})
+
+
+def test_states_of_a_trial_that_starts_from_a_file_are_for_this_file(grid, monkeypatch):
+    np.savez("start.npz", **file_of((len(ROWS[0]), 3), "rbm", seed=1))
+    grid(("experiment: first", "path: start.npz"))
+    monkeypatch.setattr("cbm_cli.trial.loop.LONGEST_CALL", 0.0)
+    monkeypatch.setattr("cbm_cli.execution.work.run_trial", in_stretches)
+    monkeypatch.setattr("cbm_cli.execution.run.SAVE_EVERY", -1.0)
+    digest = hashlib.sha256(Path("start.npz").read_bytes()).hexdigest()
+    write, updates = Writer.write_progress, []
+
+    def write_progress(self, run_id, number, progress, course, start):
+        write(self, run_id, number, progress, course, start)
+        path = self.store.state_path(course, run_id, number)
+        updates.append(read_progress(path, digest).update)
+
+    monkeypatch.setattr(Writer, "write_progress", write_progress)
+    run("second", "--trials", 1)
+    assert len({*updates}) > 1
 
 
 # What is refused

@@ -228,6 +228,17 @@ def test_a_choice_has_rivals_or_none_and_numbers_or_words():
     assert "different data" in str(refusal(chosen, several, "rate", "data"))
 
 
+def test_a_choice_without_a_mean_to_choose_by_is_named():
+    nothing, some = [np.nan] * 3, [0.5, 1.0, 1.5]
+    cells = made_cells(of_rate(1, nothing), of_rate(2, nothing), of_rate(1, some, "dd"))
+    note = "In 1 cell no value has a mean to choose by; the first one is shown."
+    assert note in " ".join(build_table(chosen(cells, "rate")).sheet().notes)
+    decided = made_cells(of_rate(1, some), of_rate(2, nothing))
+    assert "to choose by" not in " ".join(
+        build_table(chosen(decided, "rate")).sheet().notes
+    )
+
+
 def test_words_have_no_end():
     words = made_cells(*(of_rate(word, [word != "b"] * 3) for word in "abc"))
     assert [choice.at_end for choice in choices(words, "rate")] == [False]
