@@ -122,15 +122,16 @@ def _known_states(machine: Flat, ends: Array, points: Array) -> Array:
     """
     W, b, c = machine.plain
     nearest = np.rint(points)
-    all_off, all_on = b > 0, W.sum(axis=1) + b > 0
+    all_off = b > 0
+    all_on = W.sum(axis=1) + b > 0
     of_hidden = np.vstack([all_off, all_on, W.T + b > 0, W.T > 0])
     starts = np.vstack([ends, nearest, 1 - nearest[:_MIRRORED], of_hidden])
-    x = starts.astype(np.float32)
+    x = starts
     for _ in range(_STEPS):
         to_x = expit(x @ W + c) @ W.T + b
         x = (to_x > 0).astype(np.float32)
-    distinct = np.unique(np.vstack([starts, x]).astype(np.uint8), axis=0)
-    states = distinct.astype(np.float32)
+    distinct = {state.tobytes(): state for state in np.vstack([starts, x]) > 0}
+    states = np.array([*distinct.values()], np.float32)
     return states[np.argsort(free_energy(states, W, b, c), kind="stable")]
 
 
