@@ -70,9 +70,8 @@ class Grid:
     path: Path
     experiments: dict[str, Experiment]  # in the order of the file
     groups: dict[str, tuple[str, ...]]  # names of experiments
-    default: tuple[
-        str, ...
-    ]  # experiments that run where none is named: those under default:, or all
+    # experiments that run where none is named: those under default:, or all
+    default: tuple[str, ...]
 
     def select(self, names: Sequence[str] = ()) -> list[Experiment]:
         """Return the named experiments, those of named groups, or the default ones,
@@ -128,7 +127,7 @@ def read_grid(
     if "default" in sections:
         default = _members(sections["default"], names, problems)
     changes = _changes(overrides, trials, problems)
-    changed = {member for name in selected for member in names.get(name, ())}
+    changed = {member for name in selected for member in names.get(name, (name,))}
     reader = Reader(problems)
     experiments = {}
     for name, node in nodes.items():
@@ -213,7 +212,9 @@ def _changes(
         except FieldError as error:
             problems.blame(error, value)
             continue
-        undone = [name for name in changes if f"{name}.".startswith(f"{path}.")]
+        undone = [
+            earlier for earlier in changes if f"{earlier}.".startswith(f"{path}.")
+        ]
         if undone:
             problems.add(value, f"undoes {undone[0]}, which is set before it; set one")
         changes[path] = value
