@@ -1,7 +1,6 @@
 """Grey values become binary units, or probabilities in steps of 1/255."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,30 +23,6 @@ class Units(NamedTuple):
     of_bytes: bool = False  # whether 255 was taken for the scale of the file
 
 
-@dataclass(frozen=True)
-class _Range:
-    """The range of the values of all parts."""
-
-    low: float
-    top: float
-    whole: bool  # whole numbers from 0 to 255
-
-    @property
-    def remedy(self) -> str:
-        """Advice for values that are neither 0 nor 1."""
-        cause = f"values are {_exact(self.low)} to {_exact(self.top)}"
-        if self.low < -NOISE:
-            return f"{cause}; write threshold: 0"
-        between = 0.5  # some values are above it, others below
-        if self.top > 1:
-            between = max(1.0, self.low, (self.low + self.top) // 2)
-        return (
-            f"{cause}; for grey values write binarise: threshold, sample or none, with "
-            f"scale: {_exact(self.top)} if theirs is neither 1 nor 255; for others "
-            f"threshold: {_exact(between)}"
-        )
-
-
 def units_of(spec: Data, parts: Mapping[str, Table]) -> Units:
     """Return the units of all parts.
 
@@ -62,29 +37,36 @@ def units_of(spec: Data, parts: Mapping[str, Table]) -> Units:
     [[0, 1]]
     """
     tables = parts.values()
-    values_in = _Range(
-        low=min(float(part.values.min()) for part in tables),
-        top=max(float(part.values.max()) for part in tables),
-        whole=all(part.values.dtype == np.uint8 for part in tables),
-    )
+    low = min(float(part.values.min()) for part in tables)
+    top = max(float(part.values.max()) for part in tables)
+    whole = all(part.values.dtype == np.uint8 for part in tables)
+    remedy = _remedy(low, top)
     rows = {name: part.values for name, part in parts.items()}
-    binary = values_in.whole and values_in.top <= 1 and spec.scale in (None, 1)
+    binary = whole and top <= 1 and spec.scale in (None, 1)
     if binary and spec.threshold < 1:
         return Units(rows, levels=1)
     if not spec.binarise:
         for part in tables:
             odd = np.abs(part.values - (part.values > 0.5)) > NOISE
-            _refuse(part, odd, values_in.remedy, "binarise")
+            _refuse(part, odd, remedy, "binarise")
     scale = 1.0
     by_share = spec.threshold > 0 and spec.threshold < 1
     if by_share or spec.binarise in ("sample", "none"):
-        scale = _scale_of(spec, parts, values_in)
+        train = parts["train"]
+        pictures = train.image and all(part.is_bytes for part in tables)
+        if spec.scale:
+            scale = spec.scale
+        elif top > 1 + NOISE:
+            if not whole or (top <= _DARK and not pictures):
+                message = f"{train.where}: values have no known scale; {remedy}"
+                raise FieldError(message, "scale")
+            scale = _BYTE
         slack = NOISE * scale
-        beyond = f"beyond the scale of 0 to {_exact(scale)}; {values_in.remedy}"
+        beyond = f"beyond the scale of 0 to {_exact(scale)}; {remedy}"
         for part in tables:
             off = (part.values < -slack) | (part.values > scale + slack)
             _refuse(part, off, beyond, "scale")
-        if not values_in.whole:
+        if not whole:
             rows = {name: values.clip(0, scale) for name, values in rows.items()}
     random = np.random.Generator(np.random.Philox(key=1))
     units = {name: _binarised(rows[name], spec, scale, random) for name in rows}
@@ -92,18 +74,19 @@ def units_of(spec: Data, parts: Mapping[str, Table]) -> Units:
     return Units(units, levels, of_bytes=scale == _BYTE and not spec.scale)
 
 
-def _scale_of(spec: Data, parts: Mapping[str, Table], values_in: _Range) -> float:
-    """Return the value that is surely on; FieldError if the file does not tell it."""
-    if spec.scale:
-        return spec.scale
-    if values_in.top <= 1 + NOISE:
-        return 1.0
-    train = parts["train"]
-    pictures = train.image and all(part.is_bytes for part in parts.values())
-    if values_in.whole and (values_in.top > _DARK or pictures):
-        return _BYTE
-    message = f"{train.where}: the scale of values is unknown; {values_in.remedy}"
-    raise FieldError(message, "scale")
+def _remedy(low: float, top: float) -> str:
+    """Advice for values from low to top, which are not all 0 or 1."""
+    cause = f"values are {_exact(low)} to {_exact(top)}"
+    if low < -NOISE:
+        return f"{cause}; write threshold: 0"
+    between = 0.5  # some values are above it, others below
+    if top > 1:
+        between = max(1.0, low, (low + top) // 2)
+    return (
+        f"{cause}; for grey values write binarise: threshold, sample or none, with "
+        f"scale: {_exact(top)} if theirs is neither 1 nor 255; for others threshold: "
+        f"{_exact(between)}"
+    )
 
 
 def _binarised(

@@ -6,7 +6,6 @@ for text and ``off`` for False, and would keep the last of two equal keys.
 
 import re
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,12 +164,9 @@ class Problems:
 
 def _hint_on_field(name: str, names: Collection[str]) -> str:
     """Return what was probably meant by a field that is not known."""
-    first, colon, text = name.partition(":")
     if name == "<<":
         return "; merge keys are not read; write shared fields under defaults"
-    if colon and first in names:
-        return f"; write a blank after the colon: {first}: {text}"
-    return did_you_mean(name, names, cutoff=0.7 if len(name) < 7 else 0.8)
+    return did_you_mean(name.partition(":")[0], names)
 
 
 def _part_of(value: Any, steps: Sequence[int | str]) -> Any:
@@ -188,12 +184,7 @@ def _unlike(value: Value, wishes: Collection[str]) -> str:
     """Return what a value must be, by all members of a union."""
     wish = " or ".join(wishes).replace(" or be ", " or ")
     wish = wish.replace("valid integer", "whole number")
-    message = f"must {wish}, not {shown(value)}"
-    words = re.split("be |,? or |, ", wish)
-    close = get_close_matches(shown(value), words, n=1)
-    if close and isinstance(value, Scalar):
-        message += f"; did you mean {close[0]}?"
-    return message
+    return f"must {wish}, not {shown(value)}"
 
 
 def read_file(path: Path, remedy: str = "") -> str:

@@ -399,7 +399,7 @@ NESTED = f"    data: {{name: mnist, size: {[*range(2000)]}, bar: {[*range(2000)]
         (
             PLAIN.replace("kind: rbm", "kind:rbm"),
             "4 toy.model.kind",
-            "the colon: kind: rbm",
+            "did you mean kind?",
         ),
     ],
 )
