@@ -186,18 +186,15 @@ class Reader:
         """Read what a condition names."""
         tests = {}
         for name, value in self.problems.fields(node, FIELDS).items():
-            if name not in NESTED:
-                tests[name] = self._values(name, value)
-                continue
-            for part, inner in self.parts(name, value).items():
-                path = f"{name}.{part}"
-                tests[path] = self._values(path, inner)
+            parts = {name: value}
+            if name in NESTED:
+                inner = self.parts(name, value)
+                parts = {f"{name}.{part}": inner[part] for part in inner}
+            for path, source in parts.items():
+                tests[path] = [option.value for option in self.choices(path, source)]
         if node == {}:
             self.problems.add(node, "names no field; it would hold for all cells")
         return Condition(node, tests)
-
-    def _values(self, path: str, value: Value) -> list[Any]:
-        return [option.value for option in self.choices(path, value)]
 
     def change(self, node: Value) -> Change:
         """Read an item of ``when``."""

@@ -3,7 +3,7 @@ at once.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -19,7 +19,6 @@ from cbm_cli.grid.expand import (
     FIELDS,
     PATHS,
     Cell,
-    Condition,
     Reader,
     in_full,
     over,
@@ -275,8 +274,9 @@ def _experiment(
     if cells and changes.keys().isdisjoint(PATHS):
         rules = {"exclude": exclude, "when": [change.condition for change in when]}
         for rule, conditions in rules.items():
-            if rule in own:
-                _check_conditions(conditions, problems)
+            for condition in conditions:
+                if rule in own and not condition.matched:
+                    problems.add(condition.node, "holds for no cell of the grid")
         _check_choice(outline.table, cells, fields, problems)
     return Experiment(
         name,
@@ -308,12 +308,6 @@ def _replaced(
                 f"{of}, also {', '.join(lost)}"
             )
     return tuple(sorted(notes))
-
-
-def _check_conditions(conditions: Iterable[Condition], problems: Problems) -> None:
-    for condition in conditions:
-        if not condition.matched:
-            problems.add(condition.node, "holds for no cell of the grid")
 
 
 def _check_choice(
