@@ -63,7 +63,7 @@ _EVALUATED = (  # also with the suffixes of limits and of the methods of cbm eva
     r"(_at_most|_exact|_ais|_pseudo|_start|_final|_max|_min|_best_valid|_update)*"
     r"|(exact|ais|pseudo)_"  # of cbm evaluate alone
     r"(rows|temperatures|runs|seed|version|doubtful|effective_sample_size|"
-    r"(reverse_)?log_z(_standard_error|_at_least)?)"
+    r"log_z(_standard_error|_at_least|_at_most)?)"
 )
 
 

@@ -371,7 +371,15 @@ def record(
             continue
         try:
             measured = recorders[name](snapshots, context)
-            _check_columns(name, measured, columns, expected)
+            for column in measured:
+                if column in columns:
+                    flaw = "exists already; rename it"
+                elif expected is not None and column not in expected:
+                    flaw = "it did not return before"
+                else:
+                    continue
+                message = f"{name} returns a column {column}, which {flaw}"
+                raise CbmError(message, field="record")
         except CbmError as error:
             if name not in own or isinstance(error.__cause__, SystemExit):
                 raise
@@ -396,24 +404,6 @@ def _zeroed(snapshots: Trail) -> tuple[Trail, NDArray[np.bool_]]:
     for array in zeroed[1:]:
         array[~finite] = 0
     return zeroed, finite
-
-
-def _check_columns(
-    name: str,
-    measured: Columns,
-    earlier: Columns,
-    expected: Collection[str] | None,
-) -> None:
-    """Raise CbmError for a column of another recorder's name, or one that is new."""
-    for column in measured:
-        if column in earlier:
-            flaw = "exists already; rename it"
-        elif expected is not None and column not in expected:
-            flaw = "it did not return before"
-        else:
-            continue
-        message = f"{name} returns a column {column}, which {flaw}"
-        raise CbmError(message, field="record")
 
 
 class Recording:
