@@ -15,11 +15,13 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
+from cbm_cli.execution.evaluate import _OF_MACHINE
 from cbm_cli.grid.settings import RECORDERS, Settings, Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.letters import LETTERS
 from cbm_cli.machine import TrainedMachine
 from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.likelihood import Method
 from cbm_cli.machines.models import Layered
 from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
@@ -311,6 +313,13 @@ def test_all_columns_of_results_are_taken():
         free = {name for name in columns if not is_taken(name.removesuffix("_final"))}
         assert not free
     assert not [name for name in Settings(**RBM).row() if not is_taken(name)]
+
+
+@pytest.mark.parametrize("name", ["exact", "ais", "pseudo"])
+def test_all_columns_that_evaluations_add_are_taken(name):
+    added = {f"{name}_{quantity}" for quantity in _OF_MACHINE}
+    added |= Method(name).facts(is_deep=False).keys()
+    assert not [column for column in added if not is_taken(column)]
 
 
 def test_two_recorders_cannot_return_the_same_column():
