@@ -65,7 +65,7 @@ class Columns:
     """
 
     def __init__(self, rows: Sequence[Row], chosen: Collection[str] = ()) -> None:
-        self.rows = rows
+        self.rows, self.chosen = rows, chosen
         first = rows[0] if rows else {}
         self.names = [column for column in first if column not in chosen]
 
@@ -125,9 +125,15 @@ class Columns:
         Raises
         ------
         CbmError
-            Unknown name; with ``several`` also where all cells have one value.
+            Unknown name, or one of a setting that is chosen in each cell; with
+            ``several`` also where all cells have one value.
         """
         word = name.replace(".", "_")
+        if word in self.chosen:
+            raise CbmError(
+                f"{option} {name}: is chosen in each cell, and cannot tell cells "
+                "apart; remove it, or write --choose none"
+            )
         what_varies = f"what varies: {', '.join(self.varying()) or 'nothing'}"
         parts: list[str] = []
         if word not in self.names:

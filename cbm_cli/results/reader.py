@@ -168,8 +168,7 @@ class Store:
 
     def finished(self, run_id: str) -> frozenset[int]:
         """Return the numbers of the finished trials of a run."""
-        lines = self.lines().get(run_id, {})
-        return frozenset(number for number, line in lines.items() if line.finished)
+        return frozenset(number for _, number in self.finished_keys([run_id]))
 
     def finished_keys(self, runs: Iterable[str]) -> list[TrialKey]:
         """Return the finished trials of runs, run after run in the order of their
@@ -295,10 +294,8 @@ class Store:
 
     def machine_path(self, run_id: str, number: int, kind: str) -> Path:
         """Return the path of a machine that is too large for a line."""
-        name = f"trial-{number:03d}.npz"
-        if kind == "best":
-            name = f"trial-{number:03d}.best.npz"
-        return self.folder / "machines" / run_id / name
+        ending = ".best.npz" if kind == "best" else ".npz"
+        return self.folder / "machines" / run_id / f"trial-{number:03d}{ending}"
 
     # Where trainings go on
 

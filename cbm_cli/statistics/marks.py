@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cbm_cli.results.cells import mean
 from cbm_cli.statistics.wilcoxon import (
     NO_DIFFERENCE,
     TESTS,
@@ -122,10 +123,10 @@ def _best_by_mean(row: Mapping[int, Sample]) -> int | None:
     ranking: dict[int, tuple[bool, float]] = {}
     for place, sample in row.items():
         values = np.array([*sample.values()])
-        finite = values[np.isfinite(values)]
-        if finite.size:
-            ranking[place] = (finite.size == values.size, float(finite.mean()))
-    return max(ranking, key=lambda place: ranking[place], default=None)
+        is_finite = np.isfinite(values)
+        if is_finite.any():
+            ranking[place] = (bool(is_finite.all()), mean(values))
+    return max(ranking, key=ranking.__getitem__, default=None)
 
 
 def _tests_against(

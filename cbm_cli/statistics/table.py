@@ -385,7 +385,6 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     axis_of: dict[str, str] = {}  # of the columns that are asked for
     for axis, names in asked.items():
         for name in names:
-            _refuse_chosen(axis, name, cells)
             for column in columns.named(name, f"--{axis}"):
                 other = axis_of.setdefault(column, axis)
                 if other != axis:
@@ -405,13 +404,3 @@ def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
         return layout
     added = columns.apart(layout.axes)
     return layout._replace(rows=(*layout.rows, *added))
-
-
-def _refuse_chosen(axis: str, name: str, cells: Cells) -> None:
-    """Refuse a setting of which each cell shows the best value."""
-    column = name.replace(".", "_")
-    if any(cell.choice and column in cell.choice.values for cell in cells):
-        raise CbmError(
-            f"--{axis} {name}: is chosen in each cell, and cannot tell cells apart; "
-            "remove it, or write --choose none"
-        )

@@ -273,6 +273,9 @@ def test_letters_show_the_choice_of_a_cell_where_cells_differ():
 
 
 def test_pictures_show_the_chosen_cells(results):
+    by_rate = Options(choose=["learning_rate"], panels=["learning_rate"])
+    error = refusal(draw, Results(results), "curves", ["sweep"], by_rate)
+    assert holds(error, "--panels learning_rate|is chosen in each cell|--choose none")
     options = Options(choose=["learning_rate"])
     (panel,) = draw(
         Results(results), "curves", ["sweep"], options
