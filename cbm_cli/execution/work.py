@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing import parent_process
 from pathlib import Path
+from sysconfig import get_python_version
 from typing import Any
 
 from cbm_cli.datasets.dataset import Dataset
@@ -217,8 +218,7 @@ def environment() -> str:
     numbers are kept.
     """
     sources = source_hash(Path(__file__).parents[1])
-    python = ".".join(map(str, sys.version_info[:2]))
     return (
         f"cbm {__version__}, kernel version {KERNEL_VERSION}, sources {sources}, "
-        f"Python {python}, {sys.byteorder}-endian"
+        f"Python {get_python_version()}, {sys.byteorder}-endian"
     )

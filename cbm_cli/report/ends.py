@@ -91,20 +91,14 @@ def set_ends(
     if name in options.log:
         _set_logarithmic(axes, name, shown)
     if low == high:  # a constant
-        low, high = _around(low)
+        beyond = abs(low) / 10
+        low, high = low - beyond, low + beyond or 1.0
     transform = getattr(axes, f"{name}axis").get_transform()
     first, last = transform.transform([low, high])
-    beyond = margin * (last - first)
-    free = transform.inverted().transform([first - beyond, last + beyond])
+    space = margin * (last - first)
+    free = transform.inverted().transform([first - space, last + space])
     set_limits = getattr(axes, f"set_{name}lim")
     set_limits(np.where(np.isnan(limits), free, limits))
-
-
-def _around(constant: float) -> Ends:
-    """Return ends around the only value of an axis."""
-    if constant == 0:
-        return 0.0, 1.0
-    return constant - abs(constant) / 10, constant + abs(constant) / 10
 
 
 def _set_logarithmic(axes: Axes, name: str, values: Floats) -> None:

@@ -141,9 +141,7 @@ def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     panels = []
     for key, curves in groups.items():
         shown = ranges[_scale_of(curves)]
-        names = {}
-        for name, curve in zip(_names_of(drawn, curves), curves, strict=True):
-            names[name] = looks[curve.key]
+        names = _legend(drawn, curves, looks)
         if shown.bound is not None:
             names["upper bound"] = BOUND
         panels.append(
@@ -181,9 +179,11 @@ def _ylabel(drawn: Curves, curves: Sequence[Curve]) -> str:
     return f"{words} ({unit})" if unit else words
 
 
-def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
-    """Return the names of lines for the legend: scheme, sampler and rate, and others
-    where these are alike.
+def _legend(
+    drawn: Curves, curves: Sequence[Curve], looks: Mapping[Key, Look]
+) -> dict[str, Look]:
+    """Return the looks of lines by name: scheme, sampler and rate, and others where
+    these are alike.
 
     Metrics are named without the words that all of them share. The chosen values of a
     line follow its name.
@@ -191,7 +191,7 @@ def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
     keys = {curve.key for curve in drawn.curves}
     alike = Counter(_short_key(drawn, key) for key in keys)
     shared = _shared_words(curve.metric for curve in drawn.curves)
-    names = []
+    legend = {}
     for curve in curves:
         short = _short_key(drawn, curve.key)
         is_short_enough = bool(short) and alike[short] == 1
@@ -203,11 +203,12 @@ def _names_of(drawn: Curves, curves: Sequence[Curve]) -> list[str]:
             if column == "metric":
                 remaining = [word for word in name.split() if word not in shared]
                 name = " ".join(remaining).rstrip(":") or name
-            if name:
-                parts.append(name)
-        words = ", ".join(parts)
-        names.append(f"{words} ({curve.choice})" if curve.choice else words)
-    return names
+            parts.append(name)
+        words = ", ".join(filter(None, parts))
+        if curve.choice:
+            words += f" ({curve.choice})"
+        legend[words] = looks[curve.key]
+    return legend
 
 
 def _short_key(drawn: Curves, key: Key) -> Key:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from matplotlib import rcParams
@@ -122,7 +123,7 @@ def compose(
             if title == "" or (title and len(panels) == 1):
                 heading = plain(title)
             if len(panels) > 1:
-                heading = f"({_letter(place)}) {heading}"
+                heading = f"({ascii_lowercase[place]}) {heading}"
             axes.set_title(_wrapped(heading, width, points))
             inches = (width, height)
             _label_axes(axes, panels, place, across=across, inches=inches)
@@ -142,10 +143,6 @@ def _wrapped(text: str, inches: float, points: float) -> str:
     """Return text in lines of about this width."""
     letters = max(int(inches * _LETTERS_AN_INCH / points), 8)
     return textwrap.fill(text, letters, break_long_words=False, break_on_hyphens=False)
-
-
-def _letter(place: int) -> str:
-    return chr(ord("a") + place)
 
 
 def _label_axes(
@@ -178,7 +175,7 @@ def _caption_of(panels: Sequence[Panel]) -> str:
     letters: dict[str, list[str]] = {}
     for place, panel in enumerate(panels):
         for note in panel.notes:
-            letters.setdefault(note, []).append(_letter(place))
+            letters.setdefault(note, []).append(ascii_lowercase[place])
     sentences = []
     for note, places in letters.items():
         if len(places) < len(panels):
