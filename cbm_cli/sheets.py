@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
+from unicodedata import combining, east_asian_width
 
 from cbm_cli.text import harmless, not_computed, valid_json
 
@@ -176,6 +177,12 @@ def _plain(entry: Item) -> str:
 
 def _width(text: str) -> int:
     """Return the columns of a terminal that a text takes."""
+    is_usual = [
+        east_asian_width(letter) not in "WF" and not combining(letter)
+        for letter in text
+    ]
+    if all(is_usual):
+        return len(text)
     from rich.cells import cell_len
 
     return cell_len(text)

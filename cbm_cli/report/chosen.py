@@ -43,6 +43,7 @@ class Chosen:
     cells: Sequence[Cell]  # each with its experiment, without a metric
     table: TableSpec  # of the first experiment
     names: str  # of the experiments, as messages begin with them
+    bounds: Mapping[str, Mapping[str, float]]  # by experiment and title of the data
     lines: Sequence[str]
     panels: Sequence[str]
     notes: Sequence[str]  # on values that were chosen
@@ -92,9 +93,10 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         No finished trial of what is selected.
     """
     stores, numbers = _named(results, names)
-    manifests = []
+    manifests, bounds = [], {}
     for name, store in stores.items():
         manifest = store.manifest()
+        bounds[name] = manifest.upper_bounds
         runs = []
         for run in manifest.cells:
             if not numbers or run.run_id in numbers:
@@ -128,6 +130,7 @@ def choose(results: Results | None, names: Sequence[str], options: Options) -> C
         cells=finished,
         table=table,
         names=", ".join(stores),
+        bounds=bounds,
         lines=lines,
         panels=panels,
         notes=[note.rstrip(".") for note in notes],

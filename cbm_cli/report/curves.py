@@ -136,7 +136,7 @@ def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> Curve | None
     first, step = _steps(cell, x)
     trials.index = doubt.index = first + trials.index * step
     data = cell.settings.data.title
-    bound = cell.trials.store.manifest().upper_bounds.get(data)
+    bound = chosen.bounds[cell.run.experiment].get(data)
     if bound is not None and metric.better > 0:
         bound *= float(cell.scale[0])
     else:
