@@ -269,6 +269,7 @@ def test_without_rows_log_z_and_its_proved_bound_are_printed(layers, kind):
         abs(found["log_z_centered"] - expected)
         < 4 * found["log_z_standard_error"] + 1e-3
     )
+    assert found["runs"] == 100
     assert exact["log_z"] - 2 < found["log_z_at_least"] < exact["log_z"] + 1e-4
     assert exact["log_z"] - 1e-4 < found["log_z_at_most"] < exact["log_z"] + 1e-4
     assert holds(said.stderr, "m.npz|--data|log Z|chains")

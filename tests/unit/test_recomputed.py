@@ -238,6 +238,9 @@ def test_a_table_of_random_trials_is_what_their_lines_say(planned, tmp_path, see
     if not any(trials[run.run_id] for run in runs):
         cbm("table", folder, code=1)
         return
+    for row in Store(folder / "toy").summary().to_dict("records"):
+        final = value_of(trials[row["run_id"]][row["trial"]], "final")
+        assert row[f"{METRIC}_final"] == pytest.approx(final, nan_ok=True)
     statistic = ["max", "final", "best-valid"][seed % 3]
     words = ["--statistic", statistic, "-f", "json"]
     correction = seed % 2 == 1
