@@ -143,45 +143,37 @@ class Data(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> "Data":
+        """Refuse options that are not for this data set, or not without others."""
         source = None if self.path else self._source()
-        self._check_effects(source)
-        if source and self.threshold >= 1:
-            raise FieldError(
-                f"{self.name}: threshold {self.threshold:g} is out of range; it must "
-                "be below 1",
-                "threshold",
-            )
         if not source and self.unflipped in SOURCES:
             raise FieldError(
                 f"{self.unflipped} is the name of a data set that cbm knows; add a "
                 "name of your own, as in name: my-data",
                 "name",
             )
-        return self
-
-    def _check_effects(self, source: DataSource | None) -> None:
-        """Raise FieldError for an option that has no effect on a data set, or without
-        another option.
-        """
         sizes = source.options if source else {}
         is_grey = source is None or source.grey
         of_threshold = is_grey and self.binarise not in ("sample", "none")
+        if source:
+            of_threshold = of_threshold and self.threshold < 1
         holds, random = self._holds_out, self.rows == "random"
         effects = {
             "size": ("size" in sizes, "bars-and-stripes and shifting-bar"),
             "bar": ("bar" in sizes, "shifting-bar"),
             "binarise": (is_grey, "grey values"),
-            "threshold": (of_threshold, "grey values with binarise: threshold"),
+            "threshold": (
+                of_threshold,
+                "binarise: threshold, and below 1 for sets by name",
+            ),
             **dict.fromkeys(OF_FILES, (not source, "files of your own, with path")),
             "rows": (holds, "hold_out"),
             "seed": (holds and random, "hold_out with rows: random"),
         }
         for option, (has_effect, purpose) in effects.items():
             if self._is_set(option) and not has_effect:
-                name = self.unflipped
-                raise FieldError(
-                    f"{name}: {option} has no effect; it is for {purpose}", option
-                )
+                message = f"{self.unflipped}: {option} is for {purpose}; remove it"
+                raise FieldError(message, option)
+        return self
 
     def _source(self) -> DataSource:
         """Return the record of the data set of this name; FieldError also for sizes out
