@@ -1,4 +1,4 @@
-"""Tables of random trials, recomputed from the lines of trials.jsonl
+"""Tables and curves of random trials, recomputed from the lines of trials.jsonl
 alone.
 """
 
@@ -16,7 +16,9 @@ from cbm_cli.results import Outcome, Store
 from tests.builders import cbm, run_grid
 from tests.enumerated import by_all_intersections, by_all_signs
 from tests.journals import change_manifest, writing
+from tests.pictures import curves_of, figure_of, legend_of, panels_of
 
+LEGEND = {"00": r"$\mathit{00}$", "d0": r"$\mathit{d0}$", "aa^b": "$aa^{b}$"}
 GRID = """
 experiments:
   toy:
@@ -266,3 +268,62 @@ def test_a_table_of_random_trials_is_what_their_lines_say(planned, tmp_path, see
         found = {name: shown[key][name] for name in expected}
         found = {name: nan if it is None else it for name, it in found.items()}
         assert found == pytest.approx(expected, nan_ok=True)
+
+
+def curve_of(lines, scale):
+    """Quartiles by update of a cell's trials; one that stopped keeps its last value,
+    and one that diverged ends.
+    """
+    factor = N_TRAIN if scale == "total" else 1
+    updates = {update for line in lines.values() for update in column(line, "update")}
+    quartiles = {}
+    for update in sorted(updates):
+        values = []
+        for line in lines.values():
+            curve = dict(zip(column(line, "update"), column(line, METRIC), strict=True))
+            last = max(curve)
+            if update <= last:
+                values.append(curve[update])
+            elif line["row"]["diverged"] is None:
+                values.append(curve[last])
+        finite = [factor * value for value in values if isfinite(value)]
+        if finite:
+            quartiles[update] = np.quantile(finite, [0.25, 0.5, 0.75])
+    return quartiles
+
+
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_curves_of_random_trials_are_what_their_lines_say(planned, here, seed):
+    folder = here / "results"
+    runs = random_results(planned, folder, seed)
+    trials = trials_in(folder / "toy/trials.jsonl")
+    scale = Store(folder / "toy").manifest().table.scale
+    samplers = {run.settings.sampler_name for run in runs}
+    hidden = {run.settings.model.hidden for run in runs}
+    expected = {}
+    for run in runs:
+        settings = run.settings
+        words = []
+        if len(samplers) > 1:
+            words.append(settings.sampler_name)
+        if len(hidden) > 1:
+            words.append(f"hidden units {settings.model.hidden}")
+        curve = curve_of(trials[run.run_id], scale)
+        if curve:
+            expected[", ".join(words), LEGEND[settings.offsets]] = curve
+    figure, _ = figure_of("plot", folder, "curves")
+    legend = legend_of(figure)
+    shown = {}
+    for title, axes in panels_of(figure):
+        for name, curve in curves_of(axes, legend).items():
+            shown[title, name] = curve
+    assert shown.keys() == expected.keys()
+    for key, quartiles in expected.items():
+        line, band = shown[key].line, shown[key].band
+        assert line.to_dict() == {
+            at: pytest.approx(q[1]) for at, q in quartiles.items()
+        }
+        if band is not None:
+            ends = {at: (low, high) for at, (low, _, high) in quartiles.items()}
+            found = dict(zip(band.index, band.to_numpy().tolist(), strict=True))
+            assert found == {at: pytest.approx(pair) for at, pair in ends.items()}
