@@ -3,6 +3,7 @@ computer, or to Dask, and their results come back.
 """
 
 import math
+import os
 import signal
 import threading
 import time
@@ -24,6 +25,8 @@ from cbm_cli.results import Progress
 from cbm_cli.text import count
 
 PATIENCE = 4.0  # seconds that tasks have to return when a run is stopped
+# Seconds after Ctrl-C in which a task in this process, or a scheduler, has to answer
+LAST_CALL = 6.5
 MOST = 200  # tasks of a packet
 
 
@@ -68,7 +71,7 @@ def spread(
     ``last`` before KeyboardInterrupt.
     """
     stopping = stopping or threading.Event()
-    with _stopped_by_signals(stopping):
+    with _stopped_by_signals(stopping) as last_call:
         pool: Pool
         if scheduler:
             pool = Cluster(scheduler, say)
@@ -76,6 +79,8 @@ def spread(
             pool = Processes(workers)
         else:
             pool = Here(stopping)
+        if not isinstance(pool, Here):
+            last_call.cancel()
         with pool:
             for tasks in waves:
                 queue = _Queue(pool, work, deque(tasks), say)
@@ -108,23 +113,30 @@ def _done(queue: "_Queue", stopping: threading.Event) -> Iterator[tuple[Task, An
 
 
 @contextmanager
-def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
+def _stopped_by_signals(stopping: threading.Event) -> Iterator[threading.Timer]:
     """The first Ctrl-C or SIGTERM sets ``stopping``, the second raises
     KeyboardInterrupt.
+
+    So does the timer that is yielded, LAST_CALL later, unless it is cancelled: where
+    nothing looks at ``stopping``, as in a recorder that hangs in this process.
     """
+    last_call = threading.Timer(LAST_CALL, os.kill, (os.getpid(), signal.SIGINT))
+    last_call.daemon = True
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield last_call
         return
 
     def stop(number: int, frame: object) -> None:
         if stopping.is_set():
             raise KeyboardInterrupt
         stopping.set()
+        last_call.start()
 
     before = {number: signal.signal(number, stop) for number in HELD}
     try:
-        yield
+        yield last_call
     finally:
+        last_call.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 
