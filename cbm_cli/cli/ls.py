@@ -65,12 +65,12 @@ def _list_grid(names: Sequence[str], as_json: bool) -> None:
     if len(names) > 1:
         words = " ".join(names)
         raise CbmError(f"{words}: write cbm ls GRID.yaml, without anything else")
-    from cbm_cli.datasets.spec import available
+    from cbm_cli.datasets.spec import lack_of
     from cbm_cli.grid.read import read_grid
 
     path = Path(names[0])
     grid = read_grid(path)
-    is_missing = cache(partial(available, folder=path.parent))
+    is_missing = cache(partial(lack_of, folder=path.parent))
     records = []
     for name, experiment in grid.experiments.items():
         data_sets = {cell.data for cell in experiment.cells}

@@ -73,7 +73,10 @@ def _limits(name: str, help: str) -> Any:
 @click.option(
     "--x",
     metavar="updates|epochs|seconds|gradient-steps|SETTING",
-    help="X axis; of the kind settings a numeric setting.",
+    help=(
+        "X axis; of the kind settings a numeric setting. gradient-steps: updates, "
+        "after as many epochs as a layer was pre-trained."
+    ),
 )
 @_limits("--xlim", "Ends of the x axis.")
 @_limits("--ylim", "Ends of the y axis.")

@@ -15,7 +15,7 @@ from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, Dataset, Names
 from cbm_cli.datasets.published import SOURCES, near, own_file
-from cbm_cli.datasets.spec import Data, available, make_spec
+from cbm_cli.datasets.spec import Data, lack_of, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 from cbm_cli.errors import FieldError
 from cbm_cli.text import count, did_you_mean
@@ -96,7 +96,7 @@ def load_again(
         Digests of the rows by title of the data. FieldError for other rows.
     """
     remedy = "; name the folder that holds it by --data"
-    missing = available(data, folder) if data.path else ""
+    missing = lack_of(data, folder) if data.path else ""
     if missing:
         raise FieldError(f"{missing}{remedy}", "path")
     dataset = load(data, folder=folder)

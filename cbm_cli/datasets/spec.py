@@ -251,7 +251,7 @@ def make_spec(**options: Any) -> Data:
     raise FieldError(f"{field} {text}: {message}", field) from None
 
 
-def available(data: Data, folder: str | Path = "") -> str:
+def lack_of(data: Data, folder: str | Path = "") -> str:
     """Return why a data set cannot be loaded; else ``""``.
 
     Parameters
@@ -263,7 +263,7 @@ def available(data: Data, folder: str | Path = "") -> str:
 
     Examples
     --------
-    >>> available(make_spec(path="nowhere.csv"))
+    >>> lack_of(make_spec(path="nowhere.csv"))
     'nowhere: no file nowhere.csv'
     """
     if data.path:

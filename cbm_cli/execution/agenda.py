@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load
-from cbm_cli.datasets.spec import available
+from cbm_cli.datasets.spec import lack_of
 from cbm_cli.errors import CbmError, DamagedError
 from cbm_cli.execution.identity import Named, Names
 from cbm_cli.execution.starts import Start, TrialStarts
@@ -21,7 +21,7 @@ from cbm_cli.results.outcome import MachineArrays
 from cbm_cli.results.states import read_progress
 from cbm_cli.results.writer import check_place
 from cbm_cli.trial.checks import check, check_table
-from cbm_cli.trial.own_recorders import check_recorder
+from cbm_cli.trial.own_recorders import compile_recorder
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import start_from_machine, total_updates
 
@@ -181,7 +181,7 @@ def only_available(
     left, missing = [], {}
     for experiment in experiments:
         sets = {cell.data for cell in experiment.cells}
-        absent = {data for data in sets if available(data, folder)}
+        absent = {data for data in sets if lack_of(data, folder)}
         cells = tuple(cell for cell in experiment.cells if cell.data not in absent)
         if absent:
             missing[experiment.name] = sorted(data.title for data in absent)
@@ -238,7 +238,7 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path) -> N
     """
     names = Names(_datasets_of(experiments, folder), root, folder)
     problems: list[str] = []
-    checked: set[str] = set()
+    compiled: set[str] = set()
     for experiment in experiments:
         cells = [(cell, names.datasets[cell.data]) for cell in experiment.cells]
         first_of: dict[str, Settings] = {}  # cells by run-id
@@ -250,10 +250,10 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path) -> N
                     named.start.check(data, experiment.trials)
                 _check_different(cell, first_of.setdefault(named.run_id, cell))
                 for name, source in named.sources.items():
-                    if name not in checked:
+                    if name not in compiled:
                         with same_folder():
-                            check_recorder(name, source, cell, data)
-                        checked.add(name)
+                            compile_recorder(name, source)
+                        compiled.add(name)
             except CbmError as error:
                 problems.append(experiment.located(cell, error))
         if problems:
@@ -301,7 +301,7 @@ def _datasets_of(
         except CbmError as error:
             problems.append(experiment.located(cell, error, "data"))
     missing = [data for data in users if data not in datasets]
-    if datasets and any(available(data, folder) for data in missing):
+    if datasets and any(lack_of(data, folder) for data in missing):
         problems.append(
             f"{len(datasets)} of {len(users)} data sets are here; add --available to "
             "run these without the others"

@@ -148,7 +148,7 @@ def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
     trials = Trials(chosen.rows(), chosen.cells[0].trials.store)
     metric = options.metric[0] if options.metric else None
     measure = measure_asked(trials, chosen.table, metric, options.statistic)
-    return [cell.measured(measure) for cell in chosen.cells]
+    return [cell.by(measure) for cell in chosen.cells]
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:

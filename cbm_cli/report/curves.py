@@ -56,7 +56,7 @@ def curves_panels(
     curves = []
     for cell, column in product(chosen.cells, metrics):
         measure = Measure(Metric(column), chosen.table.scale)
-        curve = _curve(chosen, cell.measured(measure), x, options)
+        curve = _curve(chosen, cell.by(measure), x, options)
         if curve is not None:
             row = {**cell.row, "metric": column}
             key, panel = key_of(row, lines), key_of(row, panels)
@@ -168,7 +168,11 @@ def _held(curves: Sequence[pd.Series], diverged: Sequence[bool]) -> pd.DataFrame
 
 
 def _steps(cell: Cell, x: str) -> tuple[float, float]:
-    """Return where the x axis has update 0, and the length of an update on it."""
+    """Return where the x axis has update 0, and the length of an update on it.
+
+    Gradient steps begin after as many epochs as the pre-training of a layer, as in
+    figures 14 and 17 of the paper.
+    """
     curves = [curve for curve in cell.frames() if len(curve)]
     updates = [curve["update"].iloc[-1] for curve in curves] or [1]
     epochs = [curve["epoch"].iloc[-1] for curve in curves]

@@ -4,6 +4,7 @@ Tables, marks, pictures, pages, comparisons with the paper, ``cbm best`` and Pyt
 cells and nothing else, so that a value is the same wherever it is shown.
 """
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -91,6 +92,14 @@ class Trials:
         return getattr(self.store, kind)(*trials)
 
 
+class AtBestMean(NamedTuple):
+    """Values of trials at the evaluation where their mean is best."""
+
+    values: Floats
+    limits: Floats  # proved ones; NaN where there are none
+    update: float
+
+
 @dataclass(frozen=True, eq=False)
 class Cell:
     """The finished trials of one run, and statistics of them, in the scale and
@@ -106,7 +115,7 @@ class Cell:
     planned: int = 0  # trials that the experiment asks for
     choice: Picked | None = None  # of settings of which it shows the best values
 
-    def measured(self, measure: Measure) -> "Cell":
+    def by(self, measure: Measure) -> "Cell":
         """Return the same trials by another measure."""
         return replace(self, measure=measure)
 
@@ -150,18 +159,16 @@ class Cell:
 
     def _of_all(self, statistic: str) -> Floats:
         if statistic == MAX_OF_MEAN:
-            return self._possible(self._at_best_mean[0])
+            return self._capped(self._at_best_mean.values)
         metric = self.measure.metric
         values = self._column(statistic_column(self.trials.frame, metric, statistic))
         if self.evaluated:
             limits = self._column(self._limit)
             values = np.where(self._flagged & (values > limits), limits, values)
-        return self._possible(values * self.scale)
+        return self._capped(values * self.scale)
 
-    def _possible(self, values: Any) -> Any:
-        """Values of which no log-likelihood is above 0: for rows in [0, 1], log p(x) is
-        never so.
-        """
+    def _capped(self, values: Any) -> Any:
+        """Values, with 0 in place of a log-likelihood above 0: no p(x) exceeds 1."""
         if self.measure.metric.better <= 0:
             return values
         return np.where(np.isfinite(values), np.fmin(values, 0.0), values)
@@ -192,9 +199,8 @@ class Cell:
         return f"{best}_update"
 
     @cached_property
-    def _at_best_mean(self) -> tuple[Floats, Floats, float]:
-        """Each trial's value where their mean is best, its proved limit, and the
-        update.
+    def _at_best_mean(self) -> AtBestMean:
+        """What the trials have where their mean is best.
 
         The values are those of kept columns, which have no limits, or of curves. A
         trial that stopped early keeps its last value. Evaluations from a trial's
@@ -207,25 +213,27 @@ class Cell:
         values = self._column(kept)
         unknown = np.full(len(values), np.nan)
         if not np.isnan(values).all() or not len(self.rows):
-            return values * self.scale, unknown, mean(self._column(f"{kept}_update"))
+            update = mean(self._column(f"{kept}_update"))
+            return AtBestMean(values * self.scale, unknown, update)
         # the untrained machine does not count
         curves = [curve.iloc[1:] for curve in self.curves()]
         if any(curve.empty for curve in curves):
-            return unknown, unknown, np.nan
+            return AtBestMean(unknown, unknown, np.nan)
         together = pd.concat(curves, axis=1).sort_index()
         together = together.replace([np.inf, -np.inf], np.nan)
         has_diverged = self.trials.diverged[self.rows]
         held = np.where(has_diverged, together, together.ffill())
         means = held[:, np.isfinite(held).any(axis=0)].mean(axis=1)
         if not np.isfinite(means).any():
-            return unknown, unknown, np.nan
+            return AtBestMean(unknown, unknown, np.nan)
         best = int(np.nanargmax(metric.better * means))
         update = float(together.index[best])
-        limits = []
+        limits_at_best = []
         for curve in self.frames():
             by_update = curve.set_index("update").reindex(columns=[metric.at_most])
-            limits.append(by_update[metric.at_most].asof(update))
-        return held[best], np.array(limits, float) * self.scale, update
+            limits_at_best.append(by_update[metric.at_most].asof(update))
+        limits = np.array(limits_at_best, float) * self.scale
+        return AtBestMean(held[best], limits, update)
 
     # One number for each trial that counts
 
@@ -266,7 +274,7 @@ class Cell:
         """
         limits = self._column(self._limit) * self.scale
         if self.measure.statistic == MAX_OF_MEAN and not self.evaluated:
-            limits = self._at_best_mean[1]
+            limits = self._at_best_mean.limits
         is_limit = (self.value == limits[self.known]) | self.impossible
         return is_limit & np.isfinite(self.value)
 
@@ -363,7 +371,7 @@ class Cell:
         metric = self.measure.metric
         start = mean(self._of_known(f"{metric.column}_start") * self.scale[self.known])
         gain = metric.better * (self.mean - start)
-        return not gain <= self.std  # not a number: nothing to compare with
+        return math.isnan(gain - self.std) or gain > self.std
 
     @property
     def best_update(self) -> float:
@@ -371,7 +379,7 @@ class Cell:
         statistic rests on it.
         """
         if self.measure.statistic == MAX_OF_MEAN:
-            return self._at_best_mean[2]
+            return self._at_best_mean.update
         return mean(self._of_known(self._moment))
 
     @cached_property
@@ -405,7 +413,7 @@ class Cell:
         for frame, scale in zip(frames, self.scale, strict=True):
             if column not in frame:
                 frame = frame.iloc[:0].assign(**{column: 0.0})
-            shown = self._possible(believed(column, frame)) * scale
+            shown = self._capped(believed(column, frame)) * scale
             curves.append(frame.assign(shown=shown).set_index("update")["shown"])
         return curves
 

@@ -135,7 +135,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
     measure = _deciding(cells, choosing)
     rivals: dict[Key, list[Cell]] = defaultdict(list)
     for cell in cells:
-        rivals[key_of(cell.row, remaining)].append(cell.measured(measure))
+        rivals[key_of(cell.row, remaining)].append(cell.by(measure))
     if len(rivals) == len(cells.cells):
         also = ", ".join(cells.columns.varying(remaining))
         raise CbmError(
@@ -143,7 +143,7 @@ def choose_values(cells: Cells, choosing: Choosing) -> Cells:
             "belong together, too"
         )
     winners = [_winner(group, chosen) for group in rivals.values()]
-    shown = [winner.measured(cells.measure) for winner in winners]
+    shown = [winner.by(cells.measure) for winner in winners]
     manifest = cells.manifest.with_cells(cell.run for cell in shown)
     return replace(cells, manifest=manifest, cells=shown)
 
@@ -277,7 +277,7 @@ def with_measure(
     if any are chosen.
     """
     measure = measure_asked(cells.trials, cells.manifest.table, metric, statistic)
-    measured_cells = [cell.measured(measure) for cell in cells]
+    measured_cells = [cell.by(measure) for cell in cells]
     cells = replace(cells, measure=measure, cells=measured_cells)
     return choose_values(cells, choosing) if choosing else cells
 
@@ -327,7 +327,7 @@ def best_machines(
         if not rows.size:
             continue
         for measure in _measures_of_best(frame.iloc[rows], manifest.table, metric):
-            shown = [cell.measured(measure) for cell in cells]
+            shown = [cell.by(measure) for cell in cells]
             machines.append(_best_of(store, shown, title, manifest.axes))
     if not any(machine.machine for machine in machines):
         raise IncompleteError(

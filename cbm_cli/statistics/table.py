@@ -77,6 +77,7 @@ class Entry(Value):
         if cell.evaluated:
             record["doubtful"] = int(cell.doubts.sum())
             record["evaluated_with"] = "; ".join(cell.made)
+        record["run_id"] = cell.run_id
         return record
 
     @property
@@ -296,7 +297,7 @@ def _formats(cells: Cells, rows: Rows) -> Formats:
 
 
 def _digits(rows: Rows, fewest: int, kind: str) -> int:
-    """Return formats whose digits show every marked difference."""
+    """Return the fewest digits that show every marked difference."""
     pairs = []
     for row in rows:
         pairs += _told_apart(row)

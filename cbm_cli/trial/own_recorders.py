@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from cbm_cli.arrays import content_of
-from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import (
     NESTED,
@@ -25,10 +24,8 @@ from cbm_cli.grid.settings import (
     Settings,
 )
 from cbm_cli.kernels.machine import Trail
-from cbm_cli.machines.models import kernel_arrays
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder
-from cbm_cli.trial.start import first_machine
 
 _COLUMN = r"\w([\w .:/()+-]{0,98}[\w)])?"
 _OF_TRIALS = (
@@ -169,24 +166,6 @@ def compile_recorder(name: str, source: str) -> Recorder:
         return columns
 
     return recorder
-
-
-def check_recorder(name: str, source: str, settings: Settings, data: Dataset) -> None:
-    """Raise CbmError, before anything is trained, for a recorder of the user whose text
-    cannot be run, or that returns columns of other names or shapes than it may.
-
-    It is called once, with the machine of trial 0 before its first update. A function
-    that raises an error there is not refused: a trial reports it, and continues.
-    """
-    recorder = compile_recorder(name, source)
-    machine = kernel_arrays(first_machine(settings, data, seed=0))
-    arrays = (array[None].astype(np.float32) for array in machine)
-    snapshots = Trail(np.zeros(1, int), *arrays)
-    try:
-        recorder(snapshots, Context(data, settings, seed=0))
-    except CbmError as error:
-        if error.__cause__ is None:
-            raise
 
 
 def _no_function(file: str, name: str, contents: Mapping[str, Any]) -> CbmError:

@@ -22,7 +22,7 @@ from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.fetch import TRIES, catalogue
 from cbm_cli.datasets.loading import describe, load
 from cbm_cli.datasets.published import SOURCES, File
-from cbm_cli.datasets.spec import available
+from cbm_cli.datasets.spec import lack_of
 from cbm_cli.errors import FieldError
 from cbm_cli.grid.settings import Data
 from numpy.testing import assert_array_equal
@@ -135,13 +135,13 @@ def test_a_flip_exchanges_on_and_off_in_every_part_of_grey_values(mnist):
 
 
 def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
-    assert available(Data(name="mnist")) == ""
+    assert lack_of(Data(name="mnist")) == ""
     (folder / TEST).unlink()  # part of the files is as good as none
     error = refusal(load, "mnist")
     assert error.field == "name"
     places = "|".join(f"{folder}{place}" for place in ("", "/mnist", "/cache/cbm/data"))
     assert holds(error, f"{places}|CBM_DATA_DIR|{TEST}|cbm data fetch mnist")
-    assert available(Data(name="mnist")) == str(error)
+    assert lack_of(Data(name="mnist")) == str(error)
 
 
 def test_a_changed_file_of_a_named_set_is_listed_and_never_trained_on(folder, mnist):
@@ -174,7 +174,7 @@ def test_real_files_have_the_sizes_and_the_ones_that_are_listed(
     name, real_data_dir, monkeypatch
 ):
     monkeypatch.setenv("CBM_DATA_DIR", str(real_data_dir))
-    if available(Data(name=name)):
+    if lack_of(Data(name=name)):
         pytest.skip(f"{name} is not here")
     data, (entry,) = load(name), catalogue(name)
     assert entry.state == "ok"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.datasets.loading import describe, load, load_source
-from cbm_cli.datasets.spec import available
+from cbm_cli.datasets.spec import lack_of
 from cbm_cli.grid.settings import Data
 from cbm_cli.results import Store
 from numpy.testing import assert_array_equal
@@ -232,20 +232,18 @@ def test_missing_files_are_all_named_a_misspelled_one_with_the_one_that_is_there
     data = Data(path="trian.csv", test="t.csv")
     put(lines(ROWS), "train.csv")
     for told in (
-        available(data),
+        lack_of(data),
         refusal(load, data),
         refusal(load_source, "trian.csv"),
     ):
         assert holds(told, "trian.csv|train.csv")
     assert holds(
-        available(data, tmp_path), f"{tmp_path / 'trian.csv'}|{tmp_path / 't.csv'}"
+        lack_of(data, tmp_path), f"{tmp_path / 'trian.csv'}|{tmp_path / 't.csv'}"
     )
     for file in ("trian.csv", "t.csv"):
         put(lines(ROWS), file)
     assert (
-        available(data, tmp_path)
-        == available(Data(name="bars-and-stripes", size=2))
-        == ""
+        lack_of(data, tmp_path) == lack_of(Data(name="bars-and-stripes", size=2)) == ""
     )
 
 
