@@ -285,9 +285,9 @@ def _flaws(
     is_unit = ~np.isin(places, not_units)
     if (~finite & ~is_gap)[:, is_unit].any():
         remedies.append(
-            "write numbers, as 0, 1, 0.3 or 1000, without commas, % or other marks; "
-            "remove lines of names (or write header: true), sums or units of "
-            "measurement"
+            "write numbers, as 0, 1, 0.3 or 1000, without commas, % or other marks: "
+            "0.3 for 0,3, and 1 and 0 for yes and no; remove lines of names (or write "
+            "header: true), sums or units of measurement"
         )
     with_gaps = np.count_nonzero(is_gap[:, is_unit].any(axis=1))
     if with_gaps:
