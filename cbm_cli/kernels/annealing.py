@@ -1,4 +1,4 @@
-"""Annealing between a machine of independent units and an RBM: AIS and reverse AIS.
+"""Annealing from a machine of independent units to an RBM: AIS.
 
 The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (x'W +
 c)_j)): at beta = 0 the units are independent with biases ``base``, at beta = 1 it is
@@ -98,8 +98,7 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
 
     Step k makes a Gibbs sweep at betas[k], which leaves f there invariant and is its
     own reverse, then adds log f at betas[k + 1] less log f at betas[k]. Upwards from
-    independent units this is AIS; downwards from samples of the machine it is reverse
-    AIS.
+    independent units this is AIS.
     """
     W, x, h = walks.W, walks.x, walks.h
     block_h, skipped_h = walks.first_h // 4, walks.first_h % 4

@@ -142,8 +142,7 @@ def make_pairs(
 
 def _zeros_like(machine: Machine) -> Machine:
     """Aligned arrays of the shapes of a machine."""
-    W, b, c, mu, lam = (aligned_zeros(array.shape) for array in machine)
-    return Machine(W=W, b=b, c=c, mu=mu, lam=lam)
+    return Machine._make(aligned_zeros(array.shape) for array in machine)
 
 
 def _make_pair(

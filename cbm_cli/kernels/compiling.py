@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -95,6 +96,16 @@ class _Cache(FunctionCache):
             self._cache_file = IndexDataCacheFile(
                 self._cache_path, self._impl.filename_base, ()
             )
+
+    def load_overload(self, sig: object, target_context: object) -> Any:
+        """Load machine code; None for that of another signature.
+
+        Processes that compile at the same time may give two signatures one file.
+        """
+        code = super().load_overload(sig, target_context)
+        if code is None or code.signature.args != sig:
+            return None
+        return code
 
 
 # Without the runtime Numba cannot allocate, which is the rule in kernels, and does not

@@ -70,6 +70,16 @@ def test_machine_code_is_kept_for_each_signature(kernel):
     assert use(kernel())
 
 
+def test_machine_code_of_another_signature_is_not_run(kernel, tmp_path):
+    """As after two processes that compiled at once, and named their files alike."""
+    kernel()(1.5)
+    kernel()(3)
+    of_float, of_int = sorted((tmp_path / "cache").rglob("*double*.nbc"))
+    shutil.copy(of_int, of_float)
+    assert kernel()(1.5) == 3.0
+    assert kernel()(3) == 6
+
+
 def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
     """With a product and a sum in one rounding, 2^-60 would be left; the caller is
     compiled first.
