@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GRID = ROOT / "experiments.yaml"
 FENCE = re.compile(
-    r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.M | re.S
+    r'^(<!-- not run: [^\n]*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$',
+    re.M | re.S,
 )
 CUT = "..."  # a line of an output: what comes before it, or after it, is left out
 COURSE = [

@@ -108,6 +108,12 @@ def test_pages_can_be_followed_to_the_letter(pages, here):
         assert words_of(printed) == words_of(shown), output.block.page.name
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_a_mark_leaves_out_the_block_below_it_alone(page):
+    marks = page.read_text("utf-8").count("<!-- not run:")
+    assert sum(not block.is_run for block in blocks_of(page)) == marks
+
+
 def test_values_on_the_page_on_python_have_the_shapes_in_their_comments(here):
     names, shapes = {}, 0
     for block in blocks_of(DOCS / "python.md"):
