@@ -4,6 +4,9 @@ JSON.
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -465,9 +468,18 @@ def _mathematics(number: str, mark: str = "{}") -> str:
 
 def _csv(sheet: Sheet) -> str:
     """Write the records: nothing for NaN, and ten digits of a number."""
-    import pandas as pd
-
-    frame = pd.DataFrame(sheet.records())
-    if frame.empty:
+    stream, records = io.StringIO(), sheet.records()
+    if not records:
         return ""
-    return frame.map(not_computed).to_csv(index=False, float_format="%.10g")
+    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: _csv_field(value) for name, value in record.items()})
+    return stream.getvalue()
+
+
+def _csv_field(value: Any) -> Any:
+    """Return what stands for a value in a CSV file."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.10g}"
+    return not_computed(value)

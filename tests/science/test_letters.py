@@ -77,7 +77,7 @@ def test_training_with_a_new_letter_is_flip_invariant(q):
 
 def test_auto_encoders_refuse_a_new_letter_that_needs_the_model(q):
     text = grid_text("auto-encoder", offsets="qd^b")
-    with pytest.raises(CbmError, match=r"no model mean \(m, a, q\)"):
+    with pytest.raises(CbmError, match=r"qd\^b needs a model mean"):
         read_grid("grid.yaml", text=text)
 
 
