@@ -97,8 +97,8 @@ class _Course:
         self.columns = ("update", "epoch", *self.learner.columns)
         # Empty without a validation part
         self.watched = valid_metric(self.columns) or ""
-        # Of evaluations after the start, see `_score`
-        self.scores: list[float] = []
+        # Score of the evaluations after the start, see `_score`
+        self.best = -np.inf
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
         self.recording = Recording(
@@ -117,7 +117,8 @@ class _Course:
     ) -> Outcome | Progress:
         now = since or Progress(None)
         began = time.perf_counter() - now.seconds
-        self.scores = [self._score(row) for row in now.curve[1:]]
+        for row in now.curve[1:]:
+            self.best = max(self.best, self._score(row))
         now.computer = combined(now.computer, computer())
         if now.state is None:
             now.state = self._first_state(now)
@@ -180,7 +181,7 @@ class _Course:
             stop = stations[-1]
         began, first = time.perf_counter(), now.update
         now.update, rows = self.learner.advance(
-            now.state, trail, first, stop, stations=stations, best=self._best()
+            now.state, trail, first, stop, stations=stations, best=self.best
         )
         self._adapt(stop - first, time.perf_counter() - began)
         for update, row in zip(stations, rows, strict=False):
@@ -209,18 +210,12 @@ class _Course:
             values = measured if finite else values
         epoch = now.update / self.learner.plan.batches
         now.curve.append([now.update, epoch, *values])
-        if len(now.curve) == 1:
-            return finite
-        best, score = self._best(), self._score(now.curve[-1])
-        self.scores.append(score)
-        is_best = score > best or now.best_machine is None
-        if finite and self.watched and is_best:
-            now.best_machine = self.learner.machine(now.state)
+        if finite and self.watched and len(now.curve) > 1:
+            score = self._score(now.curve[-1])
+            if score > self.best or now.best_machine is None:
+                self.best = score
+                now.best_machine = self.learner.machine(now.state)
         return finite
-
-    def _best(self) -> float:
-        """The best score so far; none of those that a kernel evaluated is better."""
-        return max(self.scores, default=-np.inf)
 
     def _score(self, row: list[float]) -> float:
         """The validation metric of an evaluation, so that more is better; non-finite
@@ -240,7 +235,13 @@ class _Course:
         stops = self.settings.model.kind == "auto-encoder" or how.metric
         if not stops or not self.watched:
             return None
-        best = converged([-score for score in self.scores], how.look_ahead)
+        newest = max(1, len(now.curve) - how.look_ahead - 1)
+        costs = [-self._score(row) for row in now.curve[newest:]]
+        # Without an end among the newest evaluations all of them have none.
+        if converged(costs, how.look_ahead) is None:
+            return None
+        costs = [-self._score(row) for row in now.curve[1:]]
+        best = converged(costs, how.look_ahead)
         if best is None:
             return None
         epoch = now.curve[best][1]
