@@ -68,6 +68,17 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
     assert [json.loads(line).keys() for line in lines] == [told] * 4
 
 
+def test_a_trial_that_diverged_before_its_first_update_is_left_out():
+    key = sound()[0]["run_id"], 1
+    change_record("out/bars", key, lambda record: record["row"].update(diverged=0))
+    said = cbm("evaluate", "out", "--exact", "-j", 0).stderr
+    assert f"trial 1 of {key[0]} has diverged" in said
+    (row,) = (
+        row for row in summary("out") if (row["run_id"], row["trial"]) == (key[0], "1")
+    )
+    assert row["train_log_likelihood_exact"] == ""
+
+
 @pytest.mark.parametrize(("machine", "jobs"), [("", 0), (as_text(b"no machine"), 2)])
 def test_damaged_trials_are_named_and_change_the_exit_code(machine, jobs):
     command = "evaluate", "out", "--exact", "-j", jobs

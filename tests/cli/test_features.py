@@ -72,6 +72,12 @@ def test_rows_whose_mean_field_has_not_settled_are_counted():
     assert len(features("rows.npy").stderr.splitlines()) == 1  # where it wrote
 
 
+def test_rows_of_every_part_that_have_not_settled_are_counted():
+    save((4, 1, 1), "dbm", **SLOW)
+    np.savez("rows.npz", train=ROWS, test=ROWS[:4])
+    assert holds(features("rows.npz").stderr, f"100|{len(ROWS) + 4}")
+
+
 def test_a_filter_without_weights_is_grey_and_long_lines_lie_under_each_other():
     assert_array_equal(normalised(np.zeros((1, 3))), [[0.5, 0.5, 0.5]])
     rows = np.random.default_rng(1).random((5, 31))  # no pictures

@@ -192,6 +192,13 @@ def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
         assert_array_equal(tiles(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
 
 
+def test_grey_rows_are_drawn_as_shares_of_white(tmp_path):
+    np.save(tmp_path / "grey.npy", np.array([[0, 51, 102, 255]], np.uint8))
+    source = f"{tmp_path / 'grey.npy'}:binarise=none,scale=255"
+    figure, _ = seen.figure_of("plot", "data", source)
+    assert_allclose(tiles(figure.axes[0], 2, 2), [[0, 0.2, 0.4, 1]])
+
+
 @pytest.mark.parametrize("is_own", [False, True])
 def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, is_own):
     path = chosen(toys, data="shifting-bar", trial=1, offsets="aa^b")["machine"].iloc[0]

@@ -50,6 +50,19 @@ def test_layers_have_the_persistent_chains_of_the_deep_machine():
         )
 
 
+def test_layers_are_trained_by_the_rule_and_in_the_batches_of_the_deep_machine():
+    changes = {
+        "shuffle": False,
+        "momentum": 0.5,
+        "weight_decay": {"l1": 0.1, "l2": 0.2},
+    }
+    for its in (settings(), settings(**changes)):
+        layer = LayerTraining(its, DATA, seed=7)._stage_of(Progress(None)).plan
+        deep = Learner(its, DATA, 7).plan
+        for name in ("batch", "shuffled", "momentum", "l1", "l2", "rates", "steps"):
+            assert_array_equal(getattr(layer, name), getattr(deep, name))
+
+
 HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 2, 3)])
 
 

@@ -244,3 +244,11 @@ def test_a_table_warns_of_cells_that_gained_no_more_than_their_trials_differ(her
     curves = pd.concat(map(pd.read_csv, (folder / "toy/curves").glob("*.csv")))
     starts = curves.loc[curves["update"] == 0, "train_log_likelihood"]
     assert sorted(summary["train_log_likelihood_start"]) == sorted(starts)
+
+
+@pytest.mark.parametrize("scale", ["per-sample", "total"])
+def test_what_a_cell_has_learned_does_not_depend_on_the_scale_of_its_table(scale):
+    """Values of -1, -2 and -4 have a standard deviation of 1.5."""
+    for start, learned in ((-5.0, True), (-3.0, False)):
+        known = FRAME | {"train_log_likelihood_start": start}
+        assert cell_of(known, "train_log_likelihood", scale).learned == learned

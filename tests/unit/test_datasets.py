@@ -237,6 +237,14 @@ def test_rcv1_valid_is_a_part_split_by_position_and_web_reshuffled_two_by_a_shuf
         assert_array_equal(np.concatenate([*parts.values()]), rows)
 
 
+@pytest.mark.parametrize("part", ["path", "valid", "test"])
+def test_a_file_of_any_part_that_is_not_there_is_named(folder, part):
+    np.save(folder / "rows.npy", WHOLE)
+    there = dict.fromkeys(("path", "valid", "test"), "rows.npy")
+    assert lack_of(Data(**there), folder) == ""
+    assert holds(lack_of(Data(**there | {part: "gone.npy"}), folder), "gone.npy")
+
+
 def test_rows_are_read_only_bytes_and_stay_so_when_sent_to_another_process(mnist):
     data = load("mnist", hold_out=20, rows="last")
     for copy in (data, pickle.loads(pickle.dumps(data, protocol=5))):

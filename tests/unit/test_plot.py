@@ -752,6 +752,13 @@ def test_seconds_are_those_of_the_trials_of_each_cell():
     assert [it.line.index[-1] for it in curves.values()] == pytest.approx([10.0, 40.0])
 
 
+def test_seconds_of_an_update_are_those_of_all_trials_by_all_updates():
+    """The last of four trials stops at update 500."""
+    made = {"lengths": {3: 11}, "seconds": lambda run, trial: 7.0 if trial < 3 else 3.5}
+    _, _, curves = drawn([cell()], {"x": "seconds"}, **made)
+    assert curves[NORMAL].line.index[-1] == pytest.approx(7.0)
+
+
 def test_the_share_of_doubtful_estimates_is_of_the_trials_that_were_evaluated():
     """From update 550 on two trials are left, of which one is doubtful."""
     made = {"lengths": {2: 11, 3: 11}}
@@ -827,6 +834,18 @@ def test_final_values_that_are_limits_have_open_markers():
     assert picture.figure.legends == []
     assert "final values on the right" not in picture.caption
     assert "1 of 4 trials are doubtful or disproved" in picture.caption
+
+
+def test_a_doubtful_final_value_has_its_open_marker_beside_a_trial_without_one():
+    lost = lambda update, trial: nan if trial == 0 else rising(update, trial)  # noqa: E731
+    doubtful = lambda update, trial: 4.0 - (trial == 1) + 0 * update  # noqa: E731
+    made = {"diverged": (0,), "effective": doubtful}
+    options = {"statistic": "final"}
+    picture = picture_of([cell(values=lost)], options, kind="finals", **made)
+    (cloud,) = picture.figure.axes[0].collections
+    assert_allclose(cloud.get_offsets()[:, 1], [rising(1000, it) for it in (1, 2, 3)])
+    is_open = (cloud.get_facecolor() == 1).all(axis=1)
+    assert [*is_open] == [True, False, False]
 
 
 def test_markers_of_settings_are_open_where_half_of_the_trials_are_doubtful():
