@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -60,6 +60,18 @@ def ls(target: Target, as_json: bool) -> None:
 # Grids
 
 
+class GridRecord(msgspec.Struct):
+    """An experiment of a grid, as ``cbm ls GRID.yaml --json`` prints it."""
+
+    experiment: str
+    description: str
+    default: bool
+    cells: int
+    trials: int  # of all cells
+    missing: list[str]  # titles of data sets
+    groups: list[str]
+
+
 def _list_grid(names: Sequence[str], as_json: bool) -> None:
     """List the experiments of a grid, and those of each group."""
     if len(names) > 1:
@@ -76,18 +88,18 @@ def _list_grid(names: Sequence[str], as_json: bool) -> None:
         data_sets = {cell.data for cell in experiment.cells}
         missing = {data.title for data in data_sets if is_missing(data)}
         groups = [group for group, members in grid.groups.items() if name in members]
-        record = {
-            "experiment": name,
-            "description": experiment.description,
-            "default": name in grid.default,
-            "cells": len(experiment.cells),
-            "trials": experiment.trials * len(experiment.cells),
-            "missing": sorted(missing),
-            "groups": groups,
-        }
+        record = GridRecord(
+            experiment=name,
+            description=experiment.description,
+            default=name in grid.default,
+            cells=len(experiment.cells),
+            trials=experiment.trials * len(experiment.cells),
+            missing=sorted(missing),
+            groups=groups,
+        )
         records.append(record)
     if as_json:
-        say_json(records, indent=2)
+        say_json(msgspec.to_builtins(records), indent=2)
         return
     for record in records:
         _print_experiment(record)
@@ -95,14 +107,14 @@ def _list_grid(names: Sequence[str], as_json: bool) -> None:
         say(f"{group} (group): {', '.join(members)}")
 
 
-def _print_experiment(record: Mapping[str, Any]) -> None:
-    mark = " (default)" if record["default"] else ""
-    cells, trials = count(record["cells"], "cell"), count(record["trials"], "trial")
-    say(f"{record['experiment']}{mark}: {cells}, {trials}")
-    if record["description"]:
-        say(f"    {record['description']}")
-    if record["missing"]:
-        missing = ", ".join(record["missing"])
+def _print_experiment(record: GridRecord) -> None:
+    mark = " (default)" if record.default else ""
+    cells, trials = count(record.cells, "cell"), count(record.trials, "trial")
+    say(f"{record.experiment}{mark}: {cells}, {trials}")
+    if record.description:
+        say(f"    {record.description}")
+    if record.missing:
+        missing = ", ".join(record.missing)
         say(f"    missing data: {missing}; cbm run --available leaves them out")
 
 
