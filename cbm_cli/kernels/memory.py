@@ -13,6 +13,7 @@ record as fast as a variable.
 
 from ctypes import addressof, c_char
 from functools import cache
+from math import prod
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -32,7 +33,8 @@ _LINE = 64  # bytes of a line of the cache
 
 def aligned_zeros(shape: Shape, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Zeros from a multiple of 64 bytes on, so that no vector lies across two lines."""
-    size = np.dtype(dtype).itemsize * int(np.prod(shape))
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    size = np.dtype(dtype).itemsize * prod(sizes)
     memory = np.zeros(size + _LINE, np.uint8)
     start = -addressof(c_char.from_buffer(memory)) % _LINE
     return np.ndarray(shape, dtype, memory, start)
